@@ -1,0 +1,1 @@
+"""The benchmarks of statebook: workloads over any backend, beside the raw engine in the same run."""

@@ -1,0 +1,1 @@
+"""The conformance suite of statebook: it certifies any backend against the contract."""
