@@ -1,0 +1,265 @@
+"""Every check of the project, one session each: `nox -l` lists them.
+
+Sessions need Python and pip only. Each keeps its environment under `.nox/` and uses it again; `wheel` and `template`
+install what they built into a fresh one, as a stranger would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import nox
+from nox.command import CommandFailed
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "types", "layers", "tests", "conformance"]
+
+ROOT = Path(__file__).parent
+BUILD = ROOT / "build"
+PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+SOURCES = ("core", "backends", "conformance", "benchmarks")
+EMBEDDED_BACKENDS = ("memory", "file", "sqlite")
+
+# The example of a plugin by someone else, and the contract rule at which its broken variant must be refused.
+# The broken variant is a `module:function` target beside the tests of the example.
+TEMPLATE = ROOT / "examples" / "backend_template"
+TEMPLATE_URL = "shelf://{directory}"
+TEMPLATE_BROKEN = "broken_variant:open_store"
+TEMPLATE_BROKEN_RULE = "ATOM-1"
+
+
+@dataclass(frozen=True)
+class Certified:
+    """What one certification came to: a row of the closing table."""
+
+    backend: str
+    passed: bool
+    level: str
+    seconds: float
+    certificate: Path
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests; arguments go to pytest."""
+    install_project(session, "conformance", groups=("test",))
+    session.run("pytest", *(session.posargs or ("-n", "auto", "--dist", "worksteal")), env=child_environment())
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """Certify the embedded backends, or each `--backend NAME`; other arguments go to `statebook conformance`."""
+    parser = argparse.ArgumentParser(prog="nox -s conformance --", allow_abbrev=False)
+    parser.add_argument("--backend", action="append", metavar="NAME", help="a URL scheme; repeat for several")
+    parser.add_argument("--out", type=Path, default=BUILD / "certificates", help="where certificates go")
+    wanted, passed_on = parser.parse_known_args(session.posargs)
+    backends = tuple(dict.fromkeys(wanted.backend or EMBEDDED_BACKENDS))
+
+    install_project(session, "conformance", *(name for name in backends if name in extras()))
+    results = []
+    for position, backend in enumerate(backends, start=1):
+        session.log(f"[{position}/{len(backends)}] certifying {backend}")
+        results.append(certify(session, backend, wanted.out.resolve() / backend, passed_on))
+
+    print_certified(results)
+    failed = [result.backend for result in results if not result.passed]
+    if failed:
+        session.error(f"not certified: {', '.join(failed)}")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, format and sizes; `-- --fix` corrects what can be corrected."""
+    session.install(*group("lint"))
+    fix = "--fix" in session.posargs
+    session.run("ruff", "check", *(("--fix",) if fix else ()), ".")
+    session.run("ruff", "format", *(() if fix else ("--check",)), ".")
+    session.run("python", ".ci/check_style.py", *SOURCES, "tests", "examples")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types: mypy strict, then pyright."""
+    install_project(session, "all", groups=("types",))
+    typing_tests = ("tests/typing",) if (ROOT / "tests" / "typing").is_dir() else ()
+    session.run("mypy", *(f"{source}/{package}" for source, package in packages().items()), *typing_tests)
+    session.run("pyright")
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """Check that imports run one way."""
+    install_project(session, groups=("layers",))
+    session.run("lint-imports", "--no-logo", "--cache-dir", str(Path(session.cache_dir) / "import_linter"))
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build wheel and sdist, install the wheel alone in a fresh environment and look at it from there."""
+    session.install(*group("wheel"))
+    with temporary_directory() as scratch:
+        built = build_distribution(session, ROOT, scratch / "dist")
+        python = fresh_environment(session, scratch / "env", str(built))
+        with session.chdir(scratch):
+            session.run(python, "-I", str(ROOT / ".ci" / "check_wheel.py"), str(ROOT), str(built.parent), external=True)
+            session.run(str(Path(python).with_name("statebook")), "--help", external=True, silent=True)
+
+
+@nox.session
+def template(session: nox.Session) -> None:
+    """Build the example plugin out of the tree, certify it as its author would, and see its broken variant refused."""
+    session.install(*group("wheel"))
+    with temporary_directory() as scratch:
+        copy = scratch / "plugin"
+        shutil.copytree(TEMPLATE, copy, ignore=shutil.ignore_patterns("__pycache__", ".*_cache"))
+        statebook = build_distribution(session, ROOT, scratch / "dist")
+        plugin = build_distribution(session, copy, scratch / "plugin-dist")
+        python = fresh_environment(session, scratch / "env", f"{statebook}[conformance]", str(plugin))
+        command = (str(Path(python).with_name("statebook")), "conformance")
+        url = TEMPLATE_URL.format(directory=scratch / "store")
+        with session.chdir(copy):
+            session.run(python, "-m", "pytest", "-ra", external=True, env=child_environment())
+            session.run(*command, url, "--out", str(scratch / "good"), external=True, env=child_environment())
+            expect_refusal(session, (*command, TEMPLATE_BROKEN, "--out", str(scratch / "broken")), copy / "tests")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the pages into build/site; a broken link is an error."""
+    session.install(*group("docs"))
+    pages = BUILD / "pages"
+    shutil.rmtree(pages, ignore_errors=True)
+    shutil.copytree(ROOT, pages, ignore=not_documentation)
+    session.run("mkdocs", "build", "--strict", "--quiet", "--site-dir", str(BUILD / "site"))
+    session.log("open build/site/index.html")
+
+
+def group(name: str) -> tuple[str, ...]:
+    """Return the requirements of one dependency group."""
+    return nox.project.dependency_groups(PYPROJECT, name)
+
+
+def extras() -> frozenset[str]:
+    """Return the names of the optional dependencies."""
+    return frozenset(PYPROJECT["project"]["optional-dependencies"])
+
+
+def packages() -> dict[str, str]:
+    """Return each source root with the package in it."""
+    listed = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    return dict(path.split("/") for path in listed)
+
+
+def install_project(session: nox.Session, *wanted_extras: str, groups: tuple[str, ...] = ()) -> None:
+    """Install the tree itself, editable, with extras and dependency groups."""
+    project = f".[{','.join(wanted_extras)}]" if wanted_extras else "."
+    session.install("-e", project, *(requirement for name in groups for requirement in group(name)))
+
+
+def child_environment() -> dict[str, str]:
+    """Return what every child needs to show its progress while it runs."""
+    return {"PYTHONUNBUFFERED": "1"}
+
+
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """Give a directory of this run alone; links in its path are resolved, for backends that refuse them."""
+    with tempfile.TemporaryDirectory(prefix="statebook-") as name:
+        yield Path(name).resolve()
+
+
+def certify(session: nox.Session, backend: str, out: Path, passed_on: list[str]) -> Certified:
+    """Certify one backend in a directory of its own."""
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    started = time.monotonic()
+    with temporary_directory() as directory:
+        command = ("statebook", "conformance", url_of(session, backend, directory), "--out", str(out), *passed_on)
+        try:
+            session.run(*command, env=child_environment())
+        except CommandFailed:
+            passed = False
+        else:
+            passed = True
+    certificate = out / "certificate.json"
+    return Certified(backend, passed, level_of(certificate), time.monotonic() - started, certificate)
+
+
+def url_of(session: nox.Session, backend: str, directory: Path) -> str:
+    """Return where to certify a backend: its variable first, then a fresh place if the backend is embedded."""
+    variable = f"STATEBOOK_TEST_{backend.upper().replace('+', '_')}_URL"
+    fresh = {
+        "memory": f"memory://{directory.name}",
+        "file": f"file://{directory}/store",
+        "sqlite": f"sqlite:///{directory}/store.db",
+    }
+    url = os.environ.get(variable) or fresh.get(backend)
+    if url is None:
+        session.error(f"no server for {backend}: set {variable} to a URL that may be written to")
+    return url
+
+
+def level_of(certificate: Path) -> str:
+    """Return the level that a certificate grants, `none` if there is no certificate or no level."""
+    if not certificate.is_file():
+        return "none"
+    granted = json.loads(certificate.read_text(encoding="utf-8"))["level"]["granted"]
+    return "none" if granted is None else str(granted)
+
+
+def print_certified(results: list[Certified]) -> None:
+    """Print the closing table."""
+    lines = [f"{'backend':<16} {'result':<8} {'level':<6} {'seconds':>8}  certificate"]
+    for result in results:
+        verdict = "passed" if result.passed else "FAILED"
+        path = os.path.relpath(result.certificate) if result.certificate.is_file() else "none"
+        lines.append(f"{result.backend:<16} {verdict:<8} {result.level:<6} {result.seconds:>8.1f}  {path}")
+    rule = "-" * max(map(len, lines))
+    print("\n".join(("", lines[0], rule, *lines[1:], "")), flush=True)  # noqa: T201
+
+
+def build_distribution(session: nox.Session, project: Path, dist: Path) -> Path:
+    """Build the sdist and, from it, the wheel; return the wheel."""
+    session.run("python", "-m", "build", "--outdir", str(dist), str(project), silent=True)
+    (built,) = dist.glob("*.whl")
+    return built
+
+
+def fresh_environment(session: nox.Session, directory: Path, *requirements: str) -> str:
+    """Make an environment that never saw this tree, install into it, and return its Python."""
+    session.run("python", "-m", "venv", str(directory))
+    python = str(directory / "bin" / "python")
+    session.run(python, "-m", "pip", "install", "--quiet", *requirements, external=True)
+    return python
+
+
+def expect_refusal(session: nox.Session, command: tuple[str, ...], module_path: Path) -> None:
+    """Run a certification that must fail, and fail unless it does so at the right rule."""
+    refusals = tuple(range(1, 126))
+    output = session.run(
+        *command,
+        external=True,
+        silent=True,
+        success_codes=refusals,
+        env={**child_environment(), "PYTHONPATH": str(module_path)},
+    )
+    if TEMPLATE_BROKEN_RULE not in str(output):
+        session.error(f"the broken variant was refused, but not at {TEMPLATE_BROKEN_RULE}:\n{output}")
+    session.log(f"the broken variant was refused at {TEMPLATE_BROKEN_RULE}")
+
+
+def not_documentation(directory: str, names: list[str]) -> set[str]:
+    """Leave out of the pages what is no part of the repository."""
+    left_out = {"__pycache__", "build", "dist", "site", "venv"} if Path(directory) == ROOT else {"__pycache__"}
+    return {name for name in names if name in left_out or name.startswith(".")}
