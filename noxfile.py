@@ -141,7 +141,7 @@ def docs(session: nox.Session) -> None:
     pages = BUILD / "pages"
     shutil.rmtree(pages, ignore_errors=True)
     shutil.copytree(ROOT, pages, ignore=not_documentation)
-    session.run("mkdocs", "build", "--strict", "--quiet", "--site-dir", str(BUILD / "site"))
+    session.run("mkdocs", "build", "--strict", "--site-dir", str(BUILD / "site"))
     session.log("open build/site/index.html")
 
 
