@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from .cas import CasCall, Condition
+from statebook_conformance.checkers.cas import CasCall, Condition
 
 RANKS = 4
 WRITE, LIVE, DELETE, ABSENT = range(RANKS)

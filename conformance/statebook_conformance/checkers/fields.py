@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .history import HistoryError, JsonValue, Operation
+from statebook_conformance.checkers.history import HistoryError, JsonValue, Operation
 
 
 def problem(operation: Operation, message: str) -> HistoryError:
@@ -37,6 +37,17 @@ def as_object(operation: Operation, value: JsonValue, name: str) -> Mapping[str,
     return value
 
 
+def required(operation: Operation, fields: Mapping[str, JsonValue], name: str) -> JsonValue:
+    """Give a field that must be there, `null` included.
+
+    Raises:
+        HistoryError: It is missing.
+    """
+    if name not in fields:
+        raise problem(operation, f"{name} is missing")
+    return fields[name]
+
+
 def integer(operation: Operation, fields: Mapping[str, JsonValue], name: str) -> int:
     """Give a field that must be an integer.
 
@@ -63,7 +74,16 @@ def optional_integer(operation: Operation, fields: Mapping[str, JsonValue], name
     Raises:
         HistoryError: It is anything else.
     """
-    return None if fields.get(name) is None else integer(operation, fields, name)
+    return as_optional_integer(operation, fields.get(name), name)
+
+
+def as_optional_integer(operation: Operation, value: JsonValue, name: str) -> int | None:
+    """Give a value that must be an integer or null.
+
+    Raises:
+        HistoryError: It is anything else.
+    """
+    return None if value is None else as_integer(operation, value, name)
 
 
 def text(operation: Operation, fields: Mapping[str, JsonValue], name: str) -> str:

@@ -1,180 +1,136 @@
-"""Sequential objects for the linearizability search: a register with store-issued versions, and a list.
+"""Sequential objects for the linearizability search: a slot with store-issued versions, holding a document or a list.
 
-A model is made from all the operations of one key. It needs them to bound what an unknown save may have done: such a
-save got a version that nobody was told, so only a version that somebody observed later, or one that nobody ever
+A model is made from all the operations of one key. It needs them to bound what an unknown write may have done: such a
+write got a version that nobody was told, so only a version that somebody observed later, or one that nobody ever
 observes, comes into question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from .cas import CONFLICT, CasCall, read_calls
-from .fields import array, optional_integer, output_object, problem, unknown_operation
-from .history import Operation, Outcome, canonical
+from statebook_conformance.checkers.cas import CasCall, read_calls, read_list_calls
+from statebook_conformance.checkers.history import Operation
 
 _ABSENT = 0
 _HIDDEN = -(2**128)  # no answer can show it: a store that issues such a version is refused by the floor
 
 
-class RegisterState(NamedTuple):
-    """A slot: the highest version issued so far, the live version (or absent, or hidden), and the value."""
+class SlotState(NamedTuple):
+    """A slot: the highest version issued so far, the live version (or absent, or hidden), and the content."""
 
     floor: int
     version: int
-    value: str
+    content: tuple[str, ...]
 
 
-class CasRegister:
-    """A slot with compare-and-set and versions that grow for its whole life, deletes included (STATE-1 to STATE-4)."""
+class VersionedSlot:
+    """A slot with compare-and-set, versions growing over deletes (STATE-1 to STATE-4, STATE-7).
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
-        """Read the operations of one slot; `cas` says in which words.
+    Every answer must be the one that the state at that moment gives: a conflict carries the version that breaks the
+    condition, a load value and version of one write, a delete whether there was anything.
+    """
+
+    def __init__(self, calls: tuple[CasCall, ...]) -> None:
+        """Take the calls on one slot; see `document` and `list_of_items`.
 
         Args:
-            operations: All operations of the key.
-
-        Raises:
-            HistoryError: An operation is not in those words.
+            calls: All calls of the key.
         """
-        calls = read_calls(operations)
         self._calls = {call.index: call for call in calls}
         issued = {call.version for call in calls if call.version is not None}
         named = {call.observed for call in calls}
         named.update(call.expected for call in calls if call.unknown and isinstance(call.expected, int))
         self._orphans = tuple(sorted(version for version in named - issued if version is not None and version > 0))
-        self._orphan_values: dict[int, set[str]] = {}
+        self._seen: dict[int, set[tuple[str, ...]]] = {}
         for call in calls:
             if call.seen_version is not None:
-                self._orphan_values.setdefault(call.seen_version, set()).add(call.seen_value)
-        # A save that nobody ever observes matters only to a delete that says the slot existed.
-        self._hidden_matter = any(call.existed for call in calls)
+                self._seen.setdefault(call.seen_version, set()).add(call.seen_content)
+        # A write whose version nobody ever sees matters only to what succeeds without naming a version.
+        self._hidden_matter = any(call.existed or call.kind == "append" for call in calls)
 
     def relevant(self, operation: Operation) -> bool:
         """Tell whether the operation can have had an effect or says anything about the slot."""
         return operation.index in self._calls
 
-    def initial(self) -> RegisterState:
-        """Give the slot before its first save: absent, no version issued."""
-        return RegisterState(0, _ABSENT, "")
+    def initial(self) -> SlotState:
+        """Give the slot before its first write: absent, no version issued."""
+        return SlotState(0, _ABSENT, ())
 
-    def step(self, state: RegisterState, operation: Operation) -> Iterable[RegisterState]:
+    def step(self, state: SlotState, operation: Operation) -> Iterable[SlotState]:
         """Give the states that may follow the operation, none if its answer is impossible here."""
         call = self._calls[operation.index]
-        if call.conflict:
-            return self._conflict(state, call)
         if call.kind == "load":
             return self._load(state, call)
-        if not call.accepts(None if state.version == _ABSENT else state.version):
+        if call.conflict:
+            return () if self._accepts(state, call) else self._conflict(state, call)
+        if not self._accepts(state, call):
             return ()
         if call.kind == "delete":
             return self._delete(state, call)
-        return self._save(state, call)
+        return self._write(state, call)
 
-    def _conflict(self, state: RegisterState, call: CasCall) -> Iterable[RegisterState]:
+    def _accepts(self, state: SlotState, call: CasCall) -> bool:
+        if call.expected_length is not None:
+            return call.expected_length == len(state.content)
+        return call.accepts(None if state.version == _ABSENT else state.version)
+
+    def _conflict(self, state: SlotState, call: CasCall) -> Iterable[SlotState]:
         current = None if state.version == _ABSENT else state.version
-        return (state,) if current == call.current and not call.accepts(current) else ()
+        length_agrees = call.current_length is None or call.current_length == len(state.content)
+        return (state,) if current == call.current and length_agrees else ()
 
-    def _load(self, state: RegisterState, call: CasCall) -> Iterable[RegisterState]:
+    def _load(self, state: SlotState, call: CasCall) -> Iterable[SlotState]:
         if call.absent:
             return (state,) if state.version == _ABSENT else ()
-        return (state,) if (state.version, state.value) == (call.seen_version, call.seen_value) else ()
+        return (state,) if (state.version, state.content) == (call.seen_version, call.seen_content) else ()
 
-    def _delete(self, state: RegisterState, call: CasCall) -> Iterable[RegisterState]:
+    def _delete(self, state: SlotState, call: CasCall) -> Iterable[SlotState]:
         live = state.version != _ABSENT
         if call.existed is not None and call.existed is not live:
             return ()
-        return (RegisterState(state.floor, _ABSENT, ""),)
+        return (SlotState(state.floor, _ABSENT, ()),)
 
-    def _save(self, state: RegisterState, call: CasCall) -> Iterable[RegisterState]:
+    def _write(self, state: SlotState, call: CasCall) -> Iterable[SlotState]:
+        content = state.content + call.content if call.kind == "append" else call.content
         if call.version is not None:
-            if call.version <= state.floor:
-                return ()
-            return (RegisterState(call.version, call.version, call.value),)
+            return (SlotState(call.version, call.version, content),) if call.version > state.floor else ()
         following = [
-            RegisterState(version, version, call.value)
+            SlotState(version, version, content)
             for version in self._orphans
-            if version > state.floor and self._orphan_values.get(version, {call.value}) == {call.value}
+            if version > state.floor and self._seen.get(version, {content}) == {content}
         ]
         if self._hidden_matter:
-            following.append(RegisterState(state.floor + 1, _HIDDEN, ""))
+            following.append(SlotState(state.floor + 1, _HIDDEN, content))
         return following
 
 
-class ListSlot:
-    """A list of one slot: append on a condition on its length, replace, load, delete (STATE-7).
+def document(operations: Iterable[Operation]) -> VersionedSlot:
+    """Make the model of a slot that holds a document; `cas` says in which words its history is.
 
-    | op | input | ok output | refused as `VersionConflict`, output |
-    | --- | --- | --- | --- |
-    | `append_list` | `{"items": [...], "expected_length": n or null}` | `null` or `{"length": n}` | `{"current": n}` |
-    | `replace_list` | `{"items": [...]}` | `null` or `{"length": n}` | |
-    | `load_list` | `{}` | `{"items": [...]}`, empty if absent | |
-    | `delete` | `{}` | `null` | |
+    Args:
+        operations: All operations of the key.
+
+    Returns:
+        The model.
+
+    Raises:
+        HistoryError: An operation is not in those words.
     """
+    return VersionedSlot(read_calls(operations))
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
-        """Read the operations of one list.
 
-        Args:
-            operations: All operations of the key.
+def list_of_items(operations: Iterable[Operation]) -> VersionedSlot:
+    """Make the model of a slot that holds a list (STATE-7); `cas` says in which words its history is.
 
-        Raises:
-            HistoryError: An operation is not in the words above.
-        """
-        self._given: dict[int, tuple[str, ...]] = {}
-        self._length: dict[int, int | None] = {}
-        self._expected: dict[int, int | None] = {}
-        for operation in operations:
-            self._read(operation)
+    Args:
+        operations: All operations of the key.
 
-    def relevant(self, operation: Operation) -> bool:
-        """Tell whether the operation can have had an effect or says anything about the list."""
-        if operation.outcome is Outcome.REFUSED:
-            return operation.error == CONFLICT
-        return operation.op != "load_list" or operation.outcome is Outcome.OK
+    Returns:
+        The model.
 
-    def initial(self) -> tuple[str, ...]:
-        """Give the list before its first change: empty."""
-        return ()
-
-    def step(self, state: tuple[str, ...], operation: Operation) -> Iterable[tuple[str, ...]]:
-        """Give the states that may follow the operation, none if its answer is impossible here."""
-        index = operation.index
-        items = self._given[index]
-        if operation.op == "load_list":
-            return (state,) if state == items else ()
-        if operation.op == "delete":
-            return ((),)
-        expected, length = self._expected[index], self._length[index]
-        matches = expected is None or expected == len(state)
-        if operation.outcome is Outcome.REFUSED:
-            return (state,) if not matches and length == len(state) else ()
-        if not matches:
-            return ()
-        following = items if operation.op == "replace_list" else state + items
-        return (following,) if length is None or length == len(following) else ()
-
-    def _read(self, operation: Operation) -> None:
-        if operation.op not in ("append_list", "replace_list", "load_list", "delete"):
-            raise unknown_operation(operation, "list")
-        index = operation.index
-        self._given[index] = ()
-        self._length[index] = self._expected[index] = None
-        if operation.op in ("append_list", "replace_list"):
-            self._given[index] = tuple(canonical(item) for item in array(operation, operation.input, "items"))
-        if operation.op == "append_list":
-            self._expected[index] = optional_integer(operation, operation.input, "expected_length")
-        if operation.outcome is Outcome.REFUSED and operation.error == CONFLICT:
-            if operation.op != "append_list":
-                raise problem(operation, "only append_list can be refused with a conflict")
-            self._length[index] = optional_integer(operation, output_object(operation), "current")
-        if operation.outcome is Outcome.OK:
-            self._read_answer(operation)
-
-    def _read_answer(self, operation: Operation) -> None:
-        if operation.op == "load_list":
-            items = array(operation, output_object(operation), "items")
-            self._given[operation.index] = tuple(canonical(item) for item in items)
-        elif operation.op != "delete" and isinstance(operation.output, Mapping):
-            self._length[operation.index] = optional_integer(operation, operation.output, "length")
+    Raises:
+        HistoryError: An operation is not in those words.
+    """
+    return VersionedSlot(read_list_calls(operations))

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import cast
+from typing import Self, cast
 
 import msgspec
 
-from .history import (
+from statebook_conformance.checkers.history import (
     Header,
     History,
     HistoryError,
@@ -84,7 +84,7 @@ class PendingOperation:
         """
         self._finish(Outcome.UNKNOWN, output, error)
 
-    def __enter__(self) -> PendingOperation:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

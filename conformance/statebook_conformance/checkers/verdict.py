@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from .history import JsonValue
+from statebook_conformance.checkers.history import JsonValue
 
 FACTS_MAX = 20
 """How many facts a verdict carries; all are counted."""

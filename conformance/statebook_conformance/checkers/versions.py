@@ -19,11 +19,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from .absence import LIVE, RANKS, WRITE, Placement, Slot, Standing, place
-from .cas import CasCall, Condition, read_calls
-from .history import History
-from .models import CasRegister
-from .verdict import Findings, Verdict, combine
+from statebook_conformance.checkers.absence import LIVE, RANKS, WRITE, Placement, Slot, Standing, place
+from statebook_conformance.checkers.cas import CasCall, Condition, read_calls
+from statebook_conformance.checkers.history import History
+from statebook_conformance.checkers.models import VersionedSlot
+from statebook_conformance.checkers.verdict import Findings, Verdict, combine
 
 
 class _Write(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,16 +49,16 @@ def check_versions(history: History) -> Verdict:
 
 
 class _Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """A version that was seen but issued to nobody: who saw it first, with which value, and the version before it."""
+    """A version that was seen but issued to nobody: who saw it first, with which content, and the version before it."""
 
     version: int
     before: int | None
-    value: str | None
+    content: tuple[str, ...] | None
     observer: CasCall
 
     def possible(self, call: CasCall, known: frozenset[int]) -> bool:
         """Tell whether an unknown save may have got this version, as far as version, value and time can tell."""
-        if self.value not in (None, call.value) or call.called > self.observer.deadline:
+        if self.content not in (None, call.content) or call.called > self.observer.deadline:
             return False
         expected = call.expected
         return isinstance(expected, Condition) or expected == self.before or expected not in known
@@ -121,11 +121,11 @@ class _SlotCheck:
             if call.seen_version is None:
                 continue
             writer = issued.get(call.seen_version)
-            if writer is not None and writer.value != call.seen_value:
+            if writer is not None and writer.content != call.seen_content:
                 sentence = f"the value read with version {call.seen_version} is not the one saved under it"
                 self._violation("STATE-3", [writer, call], sentence)
             first = shown.setdefault(call.seen_version, call)
-            if first.seen_value != call.seen_value:
+            if first.seen_content != call.seen_content:
                 sentence = f"version {call.seen_version} was read with two values"
                 self._violation("STATE-3", [first, call], sentence)
 
@@ -140,7 +140,7 @@ class _SlotCheck:
     def _version_order(self, issued: dict[int, CasCall]) -> list[_Write]:
         """Put all writes in the order of their versions, and find the unknown save behind each other version."""
         observers: dict[int, CasCall] = {}
-        values: dict[int, str] = {}
+        contents: dict[int, tuple[str, ...]] = {}
         for call in self.calls:
             version = call.observed
             if version is None or version in issued:
@@ -148,7 +148,7 @@ class _SlotCheck:
             if version not in observers or call.deadline < observers[version].deadline:
                 observers[version] = call
             if call.seen_version is not None:
-                values[version] = call.seen_value
+                contents[version] = call.seen_content
         writes = [_Write(version=version, call=call) for version, call in issued.items()]
         writes += [_Write(version=version, call=None) for version in observers]
         writes.sort(key=lambda write: write.version)
@@ -159,7 +159,7 @@ class _SlotCheck:
                 seen = _Seen(
                     version=write.version,
                     before=writes[position - 1].version if position else None,
-                    value=values.get(write.version),
+                    content=contents.get(write.version),
                     observer=observers[write.version],
                 )
                 found = self._explain(seen, known, free)
@@ -232,7 +232,7 @@ class _SlotCheck:
 
     def _witness(self, placement: Placement, made: dict[int, int]) -> None:
         """Accept the order only if the sequential slot gives these answers and real time is kept."""
-        model = CasRegister(call.operation for call in self.calls)
+        model = VersionedSlot(self.calls)
         state = model.initial()
         latest = float("-inf")
         for call in placement.order:

@@ -18,8 +18,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from .history import History, Operation, Outcome
-from .verdict import Answer, Fact, Verdict, combine
+from statebook_conformance.checkers.history import History, Operation, Outcome
+from statebook_conformance.checkers.verdict import Answer, Fact, Verdict, combine
 
 DEFAULT_BUDGET = 200_000
 """Explored configurations after which a search gives up: some seconds."""
