@@ -14,6 +14,7 @@ import pluggy
 
 from statebook.atomic import AtomicJournalStorage
 from statebook.journal import ThreadJournalStore
+from statebook.medium import Medium
 from statebook.options import BackendOptions, StoreUrl
 from statebook.state import AgentStateStore
 
@@ -109,5 +110,21 @@ def statebook_destroy_namespace(options: BackendOptions) -> bool | None:
 
     Raises:
         BackendUnavailable: The engine does not answer; calling again is harmless.
+    """
+    raise AssertionError("a specification is not called")
+
+
+@hookspec(firstresult=True)
+def statebook_open_medium(options: BackendOptions) -> Medium | None:
+    """Show the raw records of the namespace of the options, for conformance and forensics.
+
+    Args:
+        options: What `statebook_options` returned.
+
+    Returns:
+        The medium, or None where nothing is stored outside of the process.
+
+    Raises:
+        BackendUnavailable: The engine does not answer.
     """
     raise AssertionError("a specification is not called")

@@ -340,6 +340,7 @@ class ThreadJournalStore(ABC):
             UnsupportedCapability: The backend cannot; nothing changed.
             HeadConflict: The journal is open; delete it first.
         """
+        self.head(key)
         raise UnsupportedCapability(
             "this backend cannot remove tombstones",
             capability="feature=purge",
@@ -371,6 +372,7 @@ class ThreadJournalStore(ABC):
         Returns:
             What was done.
         """
+        self.head(key)
         return CollectReport(0, 0)
 
     @abstractmethod

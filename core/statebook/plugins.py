@@ -17,6 +17,7 @@ from statebook.capabilities import Durability, Feature, Sharing
 from statebook.errors import InvalidConfiguration, MissingDriver, UnknownBackend, UnsupportedCapability
 from statebook.journal import ThreadJournalStore
 from statebook.keys import check_id
+from statebook.medium import Medium
 from statebook.options import BackendOptions, StoreUrl
 from statebook.state import AgentStateStore
 
@@ -99,10 +100,22 @@ class Backend:
         """Open the journal store, native or over the atomic storage; see `open_journal`."""
         journal: ThreadJournalStore | None = self._manager.hook.statebook_open_journal(options=self.options)
         if journal is None:
-            from statebook.atomic_journal import AtomicThreadJournalStore
-
-            journal = AtomicThreadJournalStore(self.open_atomic())
+            journal = self.journal_over(self.open_atomic())
         return _required(journal, require)
+
+    @staticmethod
+    def journal_over(storage: AtomicJournalStorage) -> ThreadJournalStore:
+        """Core's journal over a given storage, whatever journal the backend has itself.
+
+        Args:
+            storage: The storage; closed with the journal.
+
+        Returns:
+            The journal store.
+        """
+        from statebook.atomic_journal import AtomicThreadJournalStore
+
+        return AtomicThreadJournalStore(storage)
 
     def open_state(self, require: Iterable[Requirement] = ()) -> AgentStateStore:
         """Open the state store, native or over the atomic storage; see `open_state`."""
@@ -112,6 +125,18 @@ class Backend:
 
             state = AtomicAgentStateStore(self.open_atomic())
         return _required(state, require)
+
+    def open_medium(self) -> Medium | None:
+        """Show the raw records of the namespace, for conformance and forensics.
+
+        Returns:
+            The medium, or None where the backend shows none.
+
+        Raises:
+            BackendUnavailable: The engine does not answer.
+        """
+        medium: Medium | None = self._manager.hook.statebook_open_medium(options=self.options)
+        return medium
 
     def destroy_namespace(self) -> bool:
         """Remove everything that is stored in the namespace, tombstones included.

@@ -1,0 +1,1 @@
+"""Known-bad backends: the proof that each rule can fail."""

@@ -1,0 +1,206 @@
+"""The self-check: each rule kills the mutants that it names, each mutant is killed, the true backends survive."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from statebook_conformance.engine import Engine
+from statebook_conformance.mutants.gallery import all_mutants
+from statebook_conformance.mutants.mutant import Mutant
+from statebook_conformance.rule import Rule
+from statebook_conformance.rules import all_rules
+from statebook_conformance.statuses import Status
+
+KILLED: Final = frozenset({Status.FAIL, Status.FLAKY})
+"""The statuses with which a rule has killed a mutant."""
+
+_TRUE: Final = "(true backend)"
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One run of one rule: over a mutant, or over the good backend that mutants are made from.
+
+    Attributes:
+        mutant: The mutant's name, or `(true backend)` and its URL.
+        rule: The rule's id.
+        status: What became of it.
+        reason: Why.
+    """
+
+    mutant: str
+    rule: str
+    status: str
+    reason: str
+
+    @property
+    def right(self) -> bool:
+        """Whether it is as it must be: a mutant killed, a true backend not."""
+        status = Status(self.status)
+        return status.grants if self.mutant.startswith(_TRUE) else status in KILLED
+
+
+class SelfCheck(msgspec.Struct, frozen=True):
+    """What a self-check found.
+
+    Attributes:
+        cells: All runs.
+        unproved: Rules that name no mutant.
+        unkillable: Mutants that no rule names.
+        unknown: Names in `kills` that are no mutant's.
+    """
+
+    cells: tuple[Cell, ...]
+    unproved: tuple[str, ...]
+    unkillable: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything is as it must be."""
+        return not (self.unproved or self.unkillable or self.unknown) and all(cell.right for cell in self.cells)
+
+
+def run_self_check(*, seed: int, only: Sequence[str], console: Console, workers: int | None = None) -> SelfCheck:
+    """Run every rule over the mutants that it names, and over the good backends that these are made from.
+
+    Args:
+        seed: The seed.
+        only: Mutants to run; empty for all.
+        console: Where progress is shown.
+        workers: How many processes; None for one a core.
+
+    Returns:
+        What was found.
+
+    Raises:
+        ValueError: `only` names no mutant.
+    """
+    mutants = all_mutants()
+    for name in only:
+        if name not in mutants:
+            raise ValueError(f"there is no mutant {name!r}; there are {', '.join(mutants)}")
+    rules = all_rules()
+    chosen = {name: mutant for name, mutant in mutants.items() if not only or name in only}
+    jobs = [(name, rule.id) for rule in rules for name in rule.kills if name in chosen]
+    bases = sorted({(chosen[name].base, rule_id) for name, rule_id in jobs})
+    jobs += [(f"{_TRUE} {base}", rule_id) for base, rule_id in bases]
+    named = {name for rule in rules for name in rule.kills}
+    return SelfCheck(
+        cells=_run_jobs(jobs, seed, console, workers),
+        unproved=() if only else tuple(rule.id for rule in rules if not rule.kills and rule.level > 0),
+        unkillable=tuple(name for name in chosen if name not in named),
+        unknown=tuple(sorted(named - mutants.keys())),
+    )
+
+
+def _run_jobs(jobs: Sequence[tuple[str, str]], seed: int, console: Console, workers: int | None) -> tuple[Cell, ...]:
+    cells: list[Cell] = []
+    bar = Progress(
+        TextColumn("[bold]self-check"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+    )
+    with (
+        bar,
+        tempfile.TemporaryDirectory(prefix="statebook-mutants-") as directory,
+        ProcessPoolExecutor(max_workers=workers or os.cpu_count() or 1, max_tasks_per_child=8) as pool,
+    ):
+        task = bar.add_task("", total=len(jobs))
+        futures = [
+            pool.submit(_run_job, name, rule_id, seed, str(Path(directory) / str(index)))
+            for index, (name, rule_id) in enumerate(jobs)
+        ]
+        for future in as_completed(futures):
+            cells.append(future.result())
+            bar.advance(task)
+    return tuple(sorted(cells, key=lambda cell: (cell.mutant, cell.rule)))
+
+
+def _run_job(name: str, rule_id: str, seed: int, directory: str) -> Cell:
+    """One rule over one mutant or good backend, in a process of its own: a hung mutant harms no other."""
+    rule = next(rule for rule in all_rules() if rule.id == rule_id)
+    Path(directory).mkdir()
+    if name.startswith(_TRUE):
+        target = name.removeprefix(_TRUE).strip().format(directory=directory)
+    else:
+        mutant = all_mutants()[name]
+        target = mutant.target(mutant.base.format(directory=directory))
+    result = Engine(target, seed=seed, reruns=0).run_rule(rule)
+    return Cell(name, rule_id, result.status.value, result.reason)
+
+
+def run_canaries(engine: Engine) -> dict[str, str]:
+    """Run the canaries over the backend that is certified: wrappers that break it, which the suite must notice.
+
+    Args:
+        engine: The engine of the certification.
+
+    Returns:
+        For each canary that applies, the rule that killed it, or an empty text where none did.
+    """
+    killers: dict[str, str] = {}
+    rules = all_rules()
+    for name, mutant in all_mutants().items():
+        if not mutant.canary:
+            continue
+        naming = [rule for rule in rules if name in rule.kills and rule.level <= 2]
+        applicable = [rule for rule in naming if all(engine.capabilities.offers(need) for need in rule.needs)]
+        if applicable:
+            killers[name] = _killer(engine, mutant, applicable)
+    return killers
+
+
+def _killer(engine: Engine, mutant: Mutant, rules: Sequence[Rule]) -> str:
+    over = Engine(mutant.target(engine.target.text), seed=engine.seed, reruns=0)
+    for rule in rules:
+        if over.run_rule(rule).status in KILLED:
+            return rule.id
+    return ""
+
+
+def print_matrix(console: Console, outcome: SelfCheck) -> bool:
+    """Print the kill matrix: a line a mutant with the rules that must kill it, then what is wrong.
+
+    Args:
+        console: Where to.
+        outcome: What the self-check found.
+
+    Returns:
+        Whether all is as it must be.
+    """
+    table = Table(show_edge=False, pad_edge=False, header_style="bold", title="kill matrix", title_justify="left")
+    table.add_column("mutant")
+    table.add_column("killed by", overflow="fold")
+    table.add_column("survived", overflow="fold")
+    for name in dict.fromkeys(cell.mutant for cell in outcome.cells):
+        row = [cell for cell in outcome.cells if cell.mutant == name]
+        if name.startswith(_TRUE):
+            bad = [f"{cell.rule} {cell.status}" for cell in row if not cell.right]
+            table.add_row(
+                f"[dim]{name}[/]", f"[dim]survives {len(row) - len(bad)} rules[/]", f"[red]{', '.join(bad)}[/]"
+            )
+            continue
+        killed = ", ".join(cell.rule for cell in row if cell.right)
+        lived = ", ".join(f"{cell.rule} {cell.status}" for cell in row if not cell.right)
+        table.add_row(name, f"[green]{killed}[/]", f"[bold red]{lived}[/]")
+    console.print(table)
+    for what, names in (
+        ("rules that name no mutant", outcome.unproved),
+        ("mutants that no rule names", outcome.unkillable),
+        ("names in kills that are no mutant", outcome.unknown),
+    ):
+        if names:
+            console.print(f"[bold red]{what}[/]: {', '.join(names)}", highlight=False)
+    mutants = {cell.mutant for cell in outcome.cells if not cell.mutant.startswith(_TRUE)}
+    survivors = sorted({cell.mutant for cell in outcome.cells if not cell.right})
+    verdict = "[bold green]all killed[/]" if outcome.passed else f"[bold red]not as it must be: {survivors}[/]"
+    console.print(f"{len(mutants)} mutants, {len(outcome.cells)} runs: {verdict}", highlight=False)
+    return outcome.passed
