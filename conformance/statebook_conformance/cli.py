@@ -100,6 +100,7 @@ def certify(
             f"[bold]{escape(engine.target.shown)}[/]  durability={capabilities.durability.value} "
             f"({escape(capabilities.durability_setting)})  sharing={capabilities.sharing.value}  seed={engine.seed}",
             highlight=False,
+            soft_wrap=True,
         )
         with ProgressView(console, capabilities.backend, len(rules)) as view:
             results = engine.run(rules, progress=view)

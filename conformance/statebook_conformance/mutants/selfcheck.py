@@ -133,7 +133,10 @@ def _run_job(name: str, rule_id: str, seed: int, directory: str) -> Cell:
     else:
         mutant = all_mutants()[name]
         target = mutant.target(mutant.base.format(directory=directory))
-    result = Engine(target, seed=seed, reruns=0).run_rule(rule)
+    try:
+        result = Engine(target, seed=seed, reruns=0).run_rule(rule)
+    except Exception as error:  # noqa: BLE001 - a backend that cannot be opened is a finding of its own
+        return Cell(name, rule_id, Status.ERROR.value, f"{type(error).__name__}: {error}")
     return Cell(name, rule_id, result.status.value, result.reason)
 
 
