@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -89,6 +90,7 @@ def certify(
     """
     console = Console()
     started = time.monotonic()
+    sys.path.insert(0, str(Path.cwd()))
     try:
         rules = select(all_rules(), level=level, only=only)
     except ValueError as error:
