@@ -378,7 +378,10 @@ def canonical_json(value: object) -> bytes:
     Raises:
         InvalidValue: It holds something else.
     """
-    return _canonical(value).encode()
+    try:
+        return _canonical(value).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidValue("a lone surrogate has no canonical JSON") from error
 
 
 def _canonical(value: object) -> str:
@@ -387,7 +390,7 @@ def _canonical(value: object) -> str:
     if isinstance(value, int) and abs(value) < 1 << 53:
         return str(value)
     if isinstance(value, float) and value == value and abs(value) != float("inf"):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e21 else _shortest(value)
+        return _ecmascript(value)
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(_canonical(item) for item in cast("Sequence[object]", value)) + "]"
     if isinstance(value, dict):
@@ -398,15 +401,21 @@ def _canonical(value: object) -> str:
     raise InvalidValue(f"{type(value).__name__} has no canonical JSON here")
 
 
-def _shortest(value: float) -> str:
-    """ECMAScript's notation of a float that is no integer below 1e21 (RFC 8785, section 3.2.2.3)."""
-    mantissa, _, exponent = repr(value).partition("e")
-    if not exponent:
-        return mantissa
-    power = int(exponent)
-    if -7 < power < 0:
-        sign, digits = ("-", mantissa[1:]) if mantissa.startswith("-") else ("", mantissa)
-        return f"{sign}0.{'0' * (-power - 1)}{digits.replace('.', '')}"
-    if mantissa.endswith(".0"):
-        mantissa = mantissa[:-2]
-    return f"{mantissa}e{'+' if power >= 0 else '-'}{abs(power)}"
+def _ecmascript(value: float) -> str:
+    """ECMAScript's notation of a finite float: the shortest digits that read back equal (RFC 8785, section 3.2.2.3)."""
+    if value == 0:
+        return "0"
+    sign = "-" if value < 0 else ""
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(digits) - len(fraction) + int(exponent or 0)  # the value is 0.digits times 10 to this power
+    digits = digits.rstrip("0")
+    if len(digits) <= point <= 21:
+        return f"{sign}{digits}{'0' * (point - len(digits))}"
+    if 0 < point <= 21:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    tail = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{tail}e{point - 1:+d}"

@@ -116,6 +116,8 @@ def _check_payload(payload: object) -> None:
         raw = _check_json(payload)
     except (UnicodeDecodeError, msgspec.DecodeError) as error:
         raise InvalidValue("an event's payload is not one JSON document; make it with encode_value(...)") from error
+    except RecursionError as error:
+        raise InvalidValue("an event's payload is nested too deeply") from error
     if len(memoryview(raw)) != len(payload) or b"\n" in payload or b"\r" in payload:
         raise InvalidValue("an event's payload has line breaks or outer white space; make it with encode_value(...)")
     if "\\u" in text:

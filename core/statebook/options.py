@@ -34,7 +34,7 @@ class Host(BaseModel):
 
     def __str__(self) -> str:
         """The host as it stands in a URL."""
-        name = f"[{self.name}]" if ":" in self.name else self.name
+        name = f"[{self.name}]" if ":" in self.name else quote(self.name, safe="")
         return name if self.port is None else f"{name}:{self.port}"
 
 
@@ -83,8 +83,8 @@ class StoreUrl(BaseModel):
         username, colon, password = userinfo.partition(":")
         try:
             query = parse_qsl(match["query"] or "", keep_blank_values=True, strict_parsing=bool(match["query"]))
-        except ValueError as error:
-            raise InvalidConfiguration("the options of a URL are name=value pairs joined by &", option="url") from error
+        except ValueError:  # its text holds the pair, which may be a secret
+            raise InvalidConfiguration("the options of a URL are name=value pairs joined by &", option="url") from None
         names = [name for name, _ in query]
         for name in names:
             if names.count(name) > 1:
@@ -131,8 +131,13 @@ class StoreUrl(BaseModel):
 
 def _host(text: str) -> Host:
     match = re.fullmatch(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]]*))(?::(?P<port>[0-9]*))?", text)
-    if match is None or (match["port"] and int(match["port"]) > 65_535):
-        raise InvalidConfiguration(f"{text!r} is no host:port; ports are numbers up to 65535", option="url")
+    if match is None or not (match["v6"] or match["name"]) or (match["port"] and int(match["port"]) > 65_535):
+        # Not shown: a "/" inside a password puts the password here.
+        raise InvalidConfiguration(
+            "the host part of the URL is no host:port; ports are numbers up to 65535, and special characters in a "
+            "user name or password are percent-encoded",
+            option="url",
+        )
     return Host(name=unquote(match["v6"] or match["name"]), port=int(match["port"]) if match["port"] else None)
 
 
