@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from statebook.atomic import AtomicJournalStorage
 from statebook.capabilities import Capabilities, Durability, Feature, Sharing
-from statebook.errors import OutcomeUnknown, StatebookError
+from statebook.errors import OutcomeUnknown, StatebookError, UnsupportedCapability
 from statebook.journal import ThreadJournalStore
 from statebook.medium import Medium
 from statebook.state import AgentStateStore
@@ -38,6 +38,14 @@ class RuleFailure(Exception):
 
 class Inconclusive(Exception):
     """The rule could not see enough to say anything."""
+
+
+class NotClaimed(Exception):
+    """The backend does not have the part that the rule is about."""
+
+
+class Unavailable(Exception):
+    """A tool or service that the rule needs is missing; the message says what to install."""
 
 
 class Context:
@@ -113,6 +121,15 @@ class Context:
         """Open the raw medium of the namespace, or None where the backend shows none."""
         medium = self.backend.open_medium()
         return None if medium is None else self._keep(medium)
+
+    @property
+    def has_atomic(self) -> bool:
+        """Whether the backend has an atomic storage; without one its rules are `NOT_CLAIMED`."""
+        try:
+            self.open_atomic()
+        except UnsupportedCapability:
+            return False
+        return True
 
     @property
     def atomic(self) -> AtomicJournalStorage:
@@ -277,9 +294,9 @@ class Context:
             RuleFailure: The checker says no.
             Inconclusive: It says unknown and was to be decisive.
         """
-        from statebook_conformance.checkers.registry import check
+        from statebook_conformance.checkers.registry import CHECKERS
 
-        verdict = check(checker, history)
+        verdict = CHECKERS[checker](history, history.header.params)
         self.histories.append((checker, history.digest()))
         if verdict.answer is Answer.NO:
             facts = "; ".join(f"{fact.promise}: {fact.sentence}" for fact in verdict.facts[:5])

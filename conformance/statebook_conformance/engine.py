@@ -16,7 +16,7 @@ import msgspec
 
 from statebook.capabilities import Capabilities
 from statebook.errors import BackendUnavailable, InvalidConfiguration, MissingDriver, StatebookError
-from statebook_conformance.context import Context, Inconclusive, RuleFailure
+from statebook_conformance.context import Context, Inconclusive, NotClaimed, RuleFailure, Unavailable
 from statebook_conformance.processes import ChildError
 from statebook_conformance.rule import Rule
 from statebook_conformance.statuses import Status
@@ -198,7 +198,7 @@ class Engine:
             out=self.out,
             capabilities=self.capabilities,
         )
-        body = rule.function if claimed else rule.probe or _nothing
+        body = _body(rule) if claimed else rule.probe or _nothing
         status, reason = self._attempt(rule, body, context)
         problems = context.close()
         if status in (Status.PASS, Status.NOT_CLAIMED) and problems:
@@ -228,6 +228,10 @@ class Engine:
             return Status.FAIL, str(failure)
         except Inconclusive as doubt:
             return Status.INCONCLUSIVE, str(doubt)
+        except NotClaimed as missing:
+            return Status.NOT_CLAIMED, str(missing)
+        except Unavailable as missing:
+            return Status.UNAVAILABLE, str(missing)
         except HungError as hung:
             return Status.FAIL, f"hung: {hung}"
         except ChildError as error:
@@ -243,6 +247,19 @@ class Engine:
                 return Status.ERROR, f"the rule itself broke: {trace}"
             return Status.FAIL, f"the backend raised {type(error).__name__}, which is no error of the contract: {trace}"
         return Status.PASS, ""
+
+
+def _body(rule: Rule) -> Callable[[Context], None]:
+    """The rule's function, behind a look whether its part is there."""
+    if rule.part is None:
+        return rule.function
+
+    def with_part(context: Context) -> None:
+        if not context.has_atomic:
+            raise NotClaimed("the backend has no atomic storage; its stores are native")
+        rule.function(context)
+
+    return with_part
 
 
 def _innermost(error: BaseException) -> str:

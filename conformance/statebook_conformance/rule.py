@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from statebook.capabilities import Durability, Feature, Sharing
 
@@ -17,6 +17,7 @@ LEVELS: Final = ("Loads", "Core", "Concurrent", "Fault-tolerant", "Operable")
 """The names of the levels 0 to 4."""
 
 Need = Durability | Sharing | Feature
+Part: TypeAlias = Literal["atomic"]
 
 
 class Rule:
@@ -28,6 +29,7 @@ class Rule:
         text: The whole docstring.
         level: 0 to 4.
         needs: What the backend must declare; else the rule is `NOT_CLAIMED`, after its probe.
+        part: A part that not every backend has; where it is missing, the rule is `NOT_CLAIMED`.
         kills: The mutants that it must fail.
         hint: The usual cause of a failure.
         floor: The least counts of evidence; below: `INCONCLUSIVE`.
@@ -44,6 +46,7 @@ class Rule:
         hint: str,
         kills: tuple[str, ...],
         needs: tuple[Need, ...],
+        part: Part | None,
         floor: Mapping[str, int],
         probe: Callable[[Context], None] | None,
         provisional: bool,
@@ -66,6 +69,7 @@ class Rule:
         self.title = self.text.partition("\n")[0]
         self.level = level
         self.needs = needs
+        self.part = part
         self.kills = kills
         self.hint = hint
         self.floor = dict(floor)
@@ -90,6 +94,7 @@ def rule(
     hint: str,
     kills: tuple[str, ...] = (),
     needs: tuple[Need, ...] = (),
+    part: Part | None = None,
     floor: Mapping[str, int] | None = None,
     probe: Callable[[Context], None] | None = None,
     provisional: bool = False,
@@ -103,6 +108,7 @@ def rule(
         hint: The usual cause of a failure, one sentence.
         kills: The mutants that it must fail.
         needs: What the backend must declare for the rule to apply.
+        part: `atomic` for rules of `AtomicJournalStorage`, which a backend with native stores need not have.
         floor: The least counts of evidence that the rule must have seen.
         probe: Run instead where `needs` is not declared: shows that the call refuses and leaves no trace.
         provisional: Reported, but blocks no level.
@@ -120,6 +126,7 @@ def rule(
             hint=hint,
             kills=kills,
             needs=needs,
+            part=part,
             floor=floor or {},
             probe=probe,
             provisional=provisional,
