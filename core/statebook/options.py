@@ -14,6 +14,7 @@ from statebook.errors import InvalidConfiguration
 _URL: Final = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?\Z"
 )
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SECRET: Final = re.compile(r"password|secret|token|credential|access_key|api_key|passphrase", re.IGNORECASE)
 REDACTED: Final = "***"
 """What stands in the place of a secret."""
@@ -73,9 +74,10 @@ class StoreUrl(BaseModel):
             InvalidConfiguration: It is no store URL, a port is no number, or an option stands in it twice.
         """
         match = _URL.match(url)
-        if match is None:
+        if match is None or _CONTROL.search(url):
             raise InvalidConfiguration(
-                "a store is named by a URL such as memory://name, file:///absolute/dir or sqlite:///file.db",
+                "a store is named by a URL such as memory://name, file:///absolute/dir or sqlite:///file.db, in which "
+                "control characters and # are percent-encoded",
                 option="url",
             )
         netloc = match["netloc"]

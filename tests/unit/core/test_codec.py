@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 from hypothesis import given, strategies as st
+
 from statebook import InvalidValue, LimitExceeded
 from statebook.codec import canonical_json, check_bytes, decode_events, decode_value, encode_value
 from statebook.errors import JournalCorrupt

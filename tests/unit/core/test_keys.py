@@ -6,6 +6,7 @@ import re
 
 import pytest
 from hypothesis import example, given, strategies as st
+
 from statebook import InvalidKey, SessionKey, StateKey, ThreadKey, ThreadScope
 from statebook.keys import ID_BYTES_MAX, NAME_CHARS_MAX, check_id, decode_name, encode_id, is_digest_name
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, strategies as st
+
 from statebook.codec import seal, unseal
 from statebook.errors import DataError, JournalCorrupt, StateCorrupt, UnsupportedFormat
 

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+
 from statebook import InvalidKey, InvalidValue, JournalCorrupt, StatebookError, ThreadKey
 from statebook.codec import (
     CHAIN_START,
