@@ -114,12 +114,3 @@ def test_wrong_input_is_a_value_error_too() -> None:
 def test_the_text_says_what_it_is_about() -> None:
     assert str(errors.HeadConflict("moved", key="u/a/s/t", backend="s3")) == "moved [key=u/a/s/t backend=s3]"
     assert str(errors.HeadConflict("moved")) == "moved"
-
-
-def test_the_drivers_error_stays_the_cause() -> None:
-    with pytest.raises(errors.BackendUnavailable) as caught:
-        try:
-            raise ConnectionRefusedError("no")
-        except ConnectionRefusedError as error:
-            raise errors.BackendUnavailable("down") from error
-    assert isinstance(caught.value.__cause__, ConnectionRefusedError)
