@@ -1,0 +1,151 @@
+"""One writer at a time for a scope, between threads, stores and processes.
+
+The operating system's lock belongs to an open file: two stores hold two of them and exclude each other, in one process
+as between processes; it goes with the process, kill -9 included. The threads of one store share its open files, so each
+stripe has a lock for them too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import Final
+
+from statebook.errors import BackendUnavailable
+from statebook_backends.jsonfile.layout import BACKEND, STRIPES
+from statebook_backends.jsonfile.tree import Directory, Medium
+
+_PAUSE_MAX_S: Final = 0.005
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def try_lock(fd: int) -> bool:
+        """Take the lock of an open file, or return False where another one has it."""
+        os.lseek(fd, 0, os.SEEK_SET)
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EDEADLK):
+                return False
+            raise
+        return True
+
+    def unlock(fd: int) -> None:
+        """Give the lock of an open file back."""
+        os.lseek(fd, 0, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def try_lock(fd: int) -> bool:
+        """Take the lock of an open file, or return False where another one has it."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def unlock(fd: int) -> None:
+        """Give the lock of an open file back: for forked children that hold the same open file, too."""
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+class _Stripe:
+    __slots__ = ("fd", "lock")
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.fd: int | None = None
+
+
+class StripeLocks:
+    """The locks of one store in one process."""
+
+    def __init__(self, directory: Directory, timeout_s: float, medium: Medium) -> None:
+        """Hold no lock yet.
+
+        Args:
+            directory: Where the lock files are.
+            timeout_s: How long to wait for a lock.
+            medium: A clock and how to wait.
+        """
+        self._directory = directory
+        self._timeout_s = timeout_s
+        self._medium = medium
+        self._stripes = tuple(_Stripe() for _ in range(STRIPES))
+
+    def __del__(self) -> None:
+        """Close the lock files."""
+        for stripe in self._stripes:
+            if stripe.fd is not None:
+                with suppress(OSError):
+                    os.close(stripe.fd)
+
+    @contextmanager
+    def held(self, number: int, key: str) -> Iterator[None]:
+        """Hold a lock.
+
+        Args:
+            number: Which one.
+            key: What for, in errors.
+
+        Yields:
+            Nothing.
+
+        Raises:
+            BackendUnavailable: Others held it all the time.
+        """
+        stripe = self._stripes[number]
+        deadline = self._medium.monotonic() + self._timeout_s
+        if not stripe.lock.acquire(timeout=self._timeout_s):
+            raise self._busy(key)
+        try:
+            fd = stripe.fd
+            if fd is None:
+                fd = stripe.fd = self._directory.open_lock_file(f"{number:02x}")
+            self._wait(fd, deadline, key)
+            try:
+                yield
+            finally:
+                unlock(fd)
+        finally:
+            stripe.lock.release()
+
+    def _wait(self, fd: int, deadline: float, key: str) -> None:
+        pause = 0.0001
+        while not try_lock(fd):
+            if self._medium.monotonic() >= deadline:
+                raise self._busy(key)
+            self._medium.sleep(pause)
+            pause = min(pause * 1.5, _PAUSE_MAX_S)
+
+    def _busy(self, key: str) -> BackendUnavailable:
+        return BackendUnavailable(
+            f"another process has held the lock for {self._timeout_s:g} s (lock_timeout_s); nothing was applied. Look "
+            "for a stopped process, or try again",
+            key=key,
+            backend=BACKEND,
+        )
+
+
+def exclusive_between_files(directory: Directory, name: str) -> bool:
+    """Tell whether a lock belongs to an open file: whether a second opening of one lock file is kept out (ATOM-7).
+
+    It is not where the file system turns it into one lock a process, as network file systems do.
+    """
+    first = directory.open_lock_file(name)
+    try:
+        second = directory.open_lock_file(name)
+        try:
+            return try_lock(first) and not try_lock(second)
+        finally:
+            os.close(second)
+    finally:
+        os.close(first)
+        directory.remove(name)

@@ -1,0 +1,44 @@
+"""The hooks of `file://`. The journal and the state store are core's, over the atomic storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statebook.errors import InvalidConfiguration
+from statebook.hookspecs import hookimpl
+from statebook.options import BackendOptions, StoreUrl
+from statebook_backends.jsonfile.options import JsonFileOptions
+
+if TYPE_CHECKING:
+    from statebook.atomic import AtomicJournalStorage
+
+
+@hookimpl
+def statebook_options(url: StoreUrl) -> BackendOptions:
+    """Turn a URL into options."""
+    return JsonFileOptions.from_url(url)
+
+
+@hookimpl
+def statebook_open_atomic(options: BackendOptions) -> AtomicJournalStorage:
+    """Open the atomic storage in a directory, which is made where it is not there."""
+    from statebook_backends.jsonfile.store import JsonFileAtomicJournalStorage
+
+    return JsonFileAtomicJournalStorage(_own(options))
+
+
+@hookimpl
+def statebook_destroy_namespace(options: BackendOptions) -> bool:
+    """Remove the directory of a namespace; what is not statebook's in it stays and is an error."""
+    from statebook_backends.jsonfile.destroy import destroy_namespace
+
+    destroy_namespace(_own(options))
+    return True
+
+
+def _own(options: BackendOptions) -> JsonFileOptions:
+    if not isinstance(options, JsonFileOptions):
+        raise InvalidConfiguration(
+            f"file:// takes JsonFileOptions, not {type(options).__name__}", option="options", backend="file"
+        )
+    return options
