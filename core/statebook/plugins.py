@@ -14,7 +14,7 @@ import pluggy
 from statebook import hookspecs
 from statebook.atomic import AtomicJournalStorage
 from statebook.capabilities import Durability, Feature, Sharing
-from statebook.errors import InvalidConfiguration, MissingDriver, UnknownBackend, UnsupportedCapability
+from statebook.errors import InvalidConfiguration, InvalidKey, MissingDriver, UnknownBackend, UnsupportedCapability
 from statebook.journal import ThreadJournalStore
 from statebook.keys import check_id
 from statebook.medium import Medium
@@ -84,7 +84,10 @@ class Backend:
                     f"backend {scheme!r} implements no statebook_options hook that returns options", backend=scheme
                 )
             options = made
-        check_id(options.namespace, "namespace")
+        try:
+            check_id(options.namespace, "namespace")
+        except InvalidKey as error:
+            raise InvalidConfiguration(error.message, option="namespace", backend=scheme) from error
         self.options = options
 
     def open_atomic(self, require: Iterable[Requirement] = ()) -> AtomicJournalStorage:
