@@ -8,13 +8,14 @@ from typing import Final, TypeAlias
 import msgspec
 
 from statebook.atomic import AtomicJournalStorage, CommitConflict
-from statebook.atomic_moves import JournalHeads
+from statebook.atomic_head import StoredHead
+from statebook.atomic_moves import Decision, JournalHeads, Write
 from statebook.codec import seal, unseal
 from statebook.contention import TRIES_MAX
 from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown, StatebookError
 from statebook.keys import ThreadKey, encode_id
 from statebook.model import PAGE_MAX, ExportCursor
-from statebook.plan import Commit, Done, Refuse
+from statebook.plan import Commit, Done, Refuse, touched
 from statebook.plan_cursors import plan_advance_cursor, plan_open_cursor, plan_reset_cursor
 from statebook.records import CursorState, HeadState
 
@@ -78,9 +79,21 @@ class CursorRecords:
     def open(self, key: ThreadKey, exporter: str) -> ExportCursor:
         """Open a cursor (CURSOR-2)."""
         nonce = self._new_nonce()
-        return self._move(
-            key, exporter, lambda head, record: plan_open_cursor(head, record, key, exporter, nonce=nonce)
-        )
+        created = False
+
+        def judge(head: HeadState | None, record: CursorState | None) -> _Decision:
+            nonlocal created
+            if created and record is not None and head is not None and record.nonce == nonce:
+                # A trim was quicker than the new cursor: it stands before the first event that is there.
+                return Commit(msgspec.structs.replace(record, acked_seq=head.first_seq - 1, version=record.version + 1))
+            created = record is None
+            return plan_open_cursor(head, record, key, exporter, nonce=nonce)
+
+        for _ in range(TRIES_MAX):
+            cursor = self._move(key, exporter, judge)
+            if not created or not self._passed_by_trim(cursor):
+                return cursor
+        raise BackendUnavailable("the journal is trimmed faster than a cursor can be opened", key=key.name)
 
     def advance(self, cursor: ExportCursor, to_seq: int) -> ExportCursor:
         """Advance a cursor (CURSOR-3)."""
@@ -91,11 +104,38 @@ class CursorRecords:
     def reset(self, key: ThreadKey, exporter: str, to_seq: int, expected_version: int) -> ExportCursor:
         """Set a cursor on purpose (CURSOR-3)."""
         nonce = self._new_nonce()
-        return self._move(
+        cursor = self._move(
             key,
             exporter,
             lambda head, record: plan_reset_cursor(head, record, key, exporter, to_seq, expected_version, nonce=nonce),
         )
+        # A trim that was over before the record was written is met by the next call on the cursor, as `Trimmed`.
+        self._passed_by_trim(cursor)
+        return cursor
+
+    def _passed_by_trim(self, cursor: ExportCursor) -> bool:
+        """Tell whether a trim was quicker than a cursor that was put to an earlier place; stop one that is not over.
+
+        See `atomic_trim`: a trim that has announced itself may have read the cursors before this one was there.
+        """
+
+        def judge(head: StoredHead | None, _: OutcomeUnknown | None) -> Decision[bool]:
+            if head is None or head.state.journal_id != cursor.journal_id:
+                return Done(False)
+            if head.state.first_seq - 1 > cursor.acked_seq:
+                return Done(True)
+            if head.trimming is None or head.trimming - 1 <= cursor.acked_seq:
+                return Done(False)
+            state = touched(head.state, self._new_nonce())
+            return Write(msgspec.structs.replace(head, state=state, trimming=None), False)
+
+        try:
+            with self._heads.memory.hold(cursor.key.name) as slot:
+                return self._heads.move(slot, cursor.key, judge, resends=1)
+        except StatebookError as error:
+            raise OutcomeUnknown(
+                "the cursor is written, but a trim beside it may pass it; open or reset it again", key=cursor.key.name
+            ) from error
 
     def read(self, key: ThreadKey, exporter: str) -> StoredCursor | None:
         """Read one record.

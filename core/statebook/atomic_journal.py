@@ -1,8 +1,8 @@
 """The journal over AtomicJournalStorage: what a backend gets that supplies only the atomic primitive.
 
 Every decision is one of `plan`; every write is one conditional commit of a head, with its blobs. The stored form is in
-`atomic_head` and `index_tree`, the commit loop in `atomic_moves`, cursors in `atomic_cursors`, garbage in `collector`,
-damage reports in `atomic_verify`.
+`atomic_head` and `index_tree`, the commit loop in `atomic_moves`, cursors in `atomic_cursors`, trims in `atomic_trim`,
+garbage in `collector`, damage reports in `atomic_verify`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import msgspec
 
 from statebook.atomic import AtomicJournalStorage
 from statebook.atomic_cursors import CursorRecords
-from statebook.atomic_head import StoredHead, decode_head, extended, shortened
+from statebook.atomic_head import StoredHead, decode_head, extended
 from statebook.atomic_moves import Decision, JournalHeads, Write
 from statebook.atomic_reader import JournalReader, thread_scope, window_mark
+from statebook.atomic_trim import Trimmer
 from statebook.atomic_verify import Verifier
 from statebook.capabilities import Capabilities, Feature
 from statebook.collector import Collector
@@ -62,7 +63,6 @@ from statebook.plan import (
     plan_settle,
     receipt_of,
 )
-from statebook.plan_cursors import plan_trim
 from statebook.records import FrozenBatch, HeadState, JournalState, freeze
 from statebook.window import Window
 
@@ -102,6 +102,7 @@ class AtomicThreadJournalStore(ThreadJournalStore):
         self._heads = JournalHeads(storage, pause)
         self._cursors = CursorRecords(storage, self._heads, new_nonce, pause)
         self._collector = Collector(storage, self._heads, self._cursors, new_nonce)
+        self._trimmer = Trimmer(self._heads, self._cursors, new_nonce, pause)
         self._verifier = Verifier(storage, self._heads, self._cursors)
 
     @property
@@ -272,19 +273,7 @@ class AtomicThreadJournalStore(ThreadJournalStore):
     def trim(self, key: ThreadKey, before_seq: int) -> JournalHead:
         check_seq(before_seq, "before_seq")
         self._check_open()
-
-        def judge(head: StoredHead | None, _: OutcomeUnknown | None) -> Decision[JournalHead]:
-            cursors = [] if head is None else [cursor.state for cursor in self._cursors.all(key)]
-            decision = plan_trim(_state(head), key, before_seq, cursors, nonce=self._new_nonce())
-            if not isinstance(decision, Commit):
-                return decision
-            public = decision.state.public()
-            assert head is not None
-            assert public is not None
-            return Write(shortened(head, decision.state), public)
-
-        with self._heads.memory.hold(key.name) as slot:
-            return self._heads.move(slot, key, judge)
+        return self._trimmer.trim(key, before_seq)
 
     def delete(self, key: ThreadKey) -> bool:
         self._check_open()
@@ -367,7 +356,7 @@ class AtomicThreadJournalStore(ThreadJournalStore):
     def _refuse_orphans(self, key: ThreadKey) -> None:
         """Blobs without a head are damage, which a new journal must not hide (FORMAT-1)."""
         page = self._storage.list_blobs(thread_scope(key), None, 1)
-        if page.names:
+        if page.names and self._heads.read(key)[0] is None:
             raise JournalCorrupt(
                 "there are blobs of a journal but no head; restore the head, or purge what is left on purpose",
                 what="head",
