@@ -1,0 +1,158 @@
+"""The append as an operation: one conditional insert where the head is remembered, else judged against its row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from statebook.errors import JournalCorrupt, OutcomeUnknown
+from statebook.model import WriterClaim
+from statebook.plan import Commit, Done, fenced, plan_append, receipt_of
+from statebook.records import FrozenBatch, HeadState, JournalState
+from statebook.window import Window
+from statebook_backends.sqlite.batches import event_ids_behind, find_batch, load_window
+from statebook_backends.sqlite.heads import HeadCache, KnownHead, read_head, seal_head
+from statebook_backends.sqlite.writer import Operation
+
+if TYPE_CHECKING:
+    from sqlite3 import Cursor
+
+# The batch goes in only where the head is still the one that was judged, and where neither its id nor its place is
+# taken: the fence and the decision are in the same step as the write (CLAIM-2), and a refusal writes nothing.
+_INSERT: Final = (
+    "INSERT INTO batch SELECT jid, ?, ?, ?, ?, ?, ?, ? FROM journal WHERE jid = ? AND seal = ? AND nonce = ? "
+    "AND generation = ? AND last_seq = ? AND epoch = ? AND claim_nonce = ? ON CONFLICT DO NOTHING"
+)
+_ADVANCE: Final = (
+    "UPDATE journal SET generation = ?, nonce = ?, last_seq = ?, checkpoint_seq = ?, chain = ?, seal = ? WHERE jid = ?"
+)
+
+
+class Append(Operation):
+    """One append, judged and written inside the writer's transaction (APPEND)."""
+
+    __slots__ = ("_base_seq", "_batch", "_claim", "_heads", "_namespace", "_new_nonce")
+
+    def __init__(
+        self,
+        heads: HeadCache,
+        namespace: str,
+        claim: WriterClaim,
+        batch: FrozenBatch,
+        base_seq: int,
+        new_nonce: Callable[[], str],
+    ) -> None:
+        self.key = None
+        self.damage = JournalCorrupt
+        self.size = len(batch.body)
+        self.answer = None
+        self.error = None
+        self._heads = heads
+        self._namespace = namespace
+        self._claim = claim
+        self._batch = batch
+        self._base_seq = base_seq
+        self._new_nonce = new_nonce
+
+    def unknown(self) -> OutcomeUnknown:
+        """The error for a commit that perhaps happened; carries what `settle` needs."""
+        return OutcomeUnknown(
+            "the commit failed in a way that does not tell whether it happened; send the batch again, or settle it",
+            batch_id=self._batch.batch_id,
+            base_seq=self._base_seq,
+            key=self._claim.key.name,
+            backend="sqlite",
+        )
+
+    def apply(self, cursor: Cursor) -> None:
+        """Judge by what is remembered where that commits; by the rows where it does not."""
+        claim = self._claim
+        known = self._heads.get(claim.journal_id)
+        if known is not None and known.namespace == self._namespace:
+            head = known.head
+            if head.key is claim.key or head.key == claim.key:
+                window = self._heads.windows.get(head.journal_id, head.chain)
+                if window is not None and self._commit(cursor, known, window):
+                    return
+        self._judge(cursor)
+
+    def _commit(self, cursor: Cursor, known: KnownHead, window: Window) -> bool:
+        """Insert where the remembered head is the stored one and lets the batch in; tell whether that was so."""
+        batch = self._batch
+        head = known.head
+        if window.find(batch.batch_id) is not None or window.overlap(batch.event_ids) is not None:
+            return False
+        decision = plan_append(
+            head, self._claim, batch, self._base_seq, placed=None, overlap=None, nonce=self._new_nonce()
+        )
+        if type(decision) is not Commit:
+            return False
+        new = decision.state
+        cursor.execute(
+            _INSERT,
+            (
+                head.last_seq + 1,
+                new.last_seq,
+                batch.batch_id,
+                new.epoch,
+                batch.digest,
+                new.chain,
+                batch.body,
+                known.jid,
+                known.seal,
+                head.nonce,
+                head.generation,
+                head.last_seq,
+                head.epoch,
+                head.claim_nonce,
+            ),
+        )
+        if cursor.rowcount != 1:
+            return False
+        self._advance(cursor, known, new, window)
+        return True
+
+    def _advance(self, cursor: Cursor, known: KnownHead, new: HeadState, window: Window) -> None:
+        """Move the head behind the batch that was inserted, and remember both."""
+        seal = seal_head(known.fixed, new)
+        cursor.execute(
+            _ADVANCE, (new.generation, new.nonce, new.last_seq, new.checkpoint_seq, new.chain, seal, known.jid)
+        )
+        known.head = new
+        known.seal = seal
+        receipt = receipt_of(new, self._batch)
+        window.push(receipt, self._batch.event_ids, new.chain)
+        self.answer = receipt
+
+    def _judge(self, cursor: Cursor) -> None:
+        """Read head and evidence, and decide by the table of the contract."""
+        claim, batch, base_seq = self._claim, self._batch, self._base_seq
+        known = read_head(cursor, self._namespace, claim.key)
+        if known is None or known.head.state is JournalState.DELETED or known.head.journal_id != claim.journal_id:
+            raise fenced(None if known is None else known.head, claim)
+        head = known.head
+        windows = self._heads.windows
+        window = windows.get(head.journal_id, head.chain)
+        if window is None:
+            window = load_window(cursor, known)
+            windows.put(head.journal_id, window)
+        self._heads.put(known)
+        overlap = window.overlap(batch.event_ids)
+        placed = window.find(batch.batch_id) or find_batch(cursor, known, batch.batch_id)
+        if placed is None and overlap is None and base_seq < head.last_seq:
+            there = frozenset(event_ids_behind(cursor, known, base_seq))
+            overlap = next((event_id for event_id in batch.event_ids if event_id in there), None)
+        decision = plan_append(head, claim, batch, base_seq, placed=placed, overlap=overlap, nonce=self._new_nonce())
+        if isinstance(decision, Done):
+            self.answer = decision.answer
+        elif not isinstance(decision, Commit):
+            raise decision.error
+        elif not self._commit(cursor, known, window):
+            raise JournalCorrupt(
+                "the place behind the head is taken, or the head's row changes by itself",
+                what="batch",
+                expected=f"no batch that ends at {decision.state.last_seq}",
+                found="one",
+                key=claim.key.name,
+                backend="sqlite",
+            )

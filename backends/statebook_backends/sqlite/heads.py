@@ -1,0 +1,254 @@
+"""Heads as rows: reading with verification, writing with a seal, and what is remembered between writes (HEAD-1)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from statebook.errors import JournalCorrupt, UnsupportedFormat
+from statebook.keys import ThreadKey
+from statebook.model import FORMAT_VERSION
+from statebook.records import HeadState, JournalState
+from statebook.window import WindowCache
+
+if TYPE_CHECKING:
+    from sqlite3 import Cursor
+
+JOURNALS_REMEMBERED: Final = 1_024
+"""How many heads are remembered at most."""
+
+_SELECT: Final = (
+    "SELECT jid, user_id, agent_id, session_id, thread_id, format, journal_id, state, epoch, claim_nonce, writer_id, "
+    "first_seq, generation, nonce, last_seq, checkpoint_seq, chain, seal FROM journal WHERE namespace = ? AND name = ?"
+)
+_INSERT: Final = (
+    "INSERT INTO journal (namespace, name, jid, user_id, agent_id, session_id, thread_id, format, journal_id, state, "
+    "epoch, claim_nonce, writer_id, first_seq, generation, nonce, last_seq, checkpoint_seq, chain, seal) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_UPDATE: Final = (
+    "UPDATE journal SET journal_id = ?, state = ?, epoch = ?, claim_nonce = ?, writer_id = ?, first_seq = ?, "
+    "generation = ?, nonce = ?, last_seq = ?, checkpoint_seq = ?, chain = ?, seal = ? WHERE jid = ?"
+)
+_TAKEN: Final = "SELECT 1 FROM journal WHERE jid = ?"
+_ORPHANS: Final = (
+    "SELECT 1 WHERE (EXISTS (SELECT 1 FROM batch WHERE jid = ?1) OR EXISTS (SELECT 1 FROM cursor WHERE jid = ?1)) "
+    "AND NOT EXISTS (SELECT 1 FROM journal WHERE jid = ?1)"
+)
+
+_encode = msgspec.json.Encoder().encode
+_sha256 = hashlib.sha256
+
+
+class KnownHead:
+    """A head as it stands in its row.
+
+    Attributes:
+        namespace: The namespace of the row.
+        jid: The row.
+        fixed: The part of what is sealed that appends do not change.
+        head: The head.
+        seal: The seal.
+    """
+
+    __slots__ = ("fixed", "head", "jid", "namespace", "seal")
+
+    def __init__(self, namespace: str, jid: int, fixed: bytes, head: HeadState, seal: str) -> None:
+        self.namespace = namespace
+        self.jid = jid
+        self.fixed = fixed
+        self.head = head
+        self.seal = seal
+
+
+class HeadCache:
+    """The heads and windows of the journals that were written last. Bounded. Used under the writer's lock only.
+
+    A remembered head is never believed: a write that is based on it is conditional on the row (CLAIM-2).
+
+    Attributes:
+        windows: The windows, by journal id.
+    """
+
+    def __init__(self) -> None:
+        self._heads: OrderedDict[str, KnownHead] = OrderedDict()
+        self.windows = WindowCache()
+
+    def get(self, journal_id: str) -> KnownHead | None:
+        """The head of an incarnation as it was written last by this process, or None."""
+        return self._heads.get(journal_id)
+
+    def put(self, known: KnownHead) -> None:
+        """Remember a head."""
+        heads = self._heads
+        heads[known.head.journal_id] = known
+        if len(heads) > JOURNALS_REMEMBERED:
+            heads.popitem(last=False)
+
+    def drop(self, journal_id: str) -> None:
+        """Forget a journal."""
+        self._heads.pop(journal_id, None)
+        self.windows.drop(journal_id)
+
+    def clear(self) -> None:
+        """Forget everything, as after a rollback."""
+        self._heads.clear()
+        self.windows = WindowCache()
+
+
+# ------------------------------------------------------------------------------------------------------------ sealing
+
+
+def row_number(*parts: str) -> int:
+    """A positive 63-bit number that stands for some names: where what they name was lost, its rows are recognised."""
+    return int.from_bytes(_sha256("\0".join(parts).encode()).digest()[:8], "big") >> 1
+
+
+def _free_row(cursor: Cursor, namespace: str, key: ThreadKey) -> int:
+    """The row number of a new journal; the next one where a digest of 63 bits is met twice."""
+    jid = row_number(namespace, key.name)
+    while cursor.execute(_TAKEN, (jid,)).fetchone() is not None:
+        jid += 1
+    return jid
+
+
+def seal_head(fixed: bytes, head: HeadState) -> str:
+    """The seal of a head: a digest over all of its row's other columns."""
+    return _sha256(
+        fixed
+        + f"{head.generation} {head.nonce} {head.last_seq} {head.checkpoint_seq} {head.chain}".encode(
+            "ascii", "replace"
+        )
+    ).hexdigest()
+
+
+def _fixed(namespace: str, jid: int, head: HeadState) -> bytes:
+    key = head.key
+    return _encode(
+        (
+            namespace,
+            jid,
+            key.user_id,
+            key.agent_id,
+            key.session_id,
+            key.thread_id,
+            FORMAT_VERSION,
+            head.journal_id,
+            head.state.value,
+            head.epoch,
+            head.claim_nonce,
+            head.writer_id,
+            head.first_seq,
+        )
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- rows
+
+
+def read_head(cursor: Cursor, namespace: str, key: ThreadKey) -> KnownHead | None:
+    """Read and verify a head, a tombstone too.
+
+    Args:
+        cursor: Inside a transaction.
+        namespace: The namespace.
+        key: The thread.
+
+    Returns:
+        The head, or None where there is no row.
+
+    Raises:
+        JournalCorrupt: The row does not match its seal or its key (FORMAT-1).
+        UnsupportedFormat: It is of another format version.
+    """
+    name = key.name
+    row = cursor.execute(_SELECT, (namespace, name)).fetchone()
+    if row is None:
+        if cursor.execute(_ORPHANS, (row_number(namespace, name),)).fetchone() is not None:
+            raise _damaged(key, "the head of the batches that are there", "none")
+        return None
+    if row[5] != FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"the head has format {row[5]}; this release reads format {FORMAT_VERSION}. Use a release that knows it",
+            what="head",
+            expected=str(FORMAT_VERSION),
+            found=repr(row[5]),
+            key=key.name,
+            backend="sqlite",
+        )
+    fixed = _encode((namespace, *row[:12]))
+    try:
+        head = HeadState(
+            key,
+            row[6],
+            row[12],
+            row[13],
+            row[8],
+            row[9],
+            row[10],
+            JournalState(row[7]),
+            row[11],
+            row[14],
+            row[15],
+            row[16],
+        )
+        seal = seal_head(fixed, head)
+    except ValueError as error:
+        raise _damaged(key, "open or deleted", repr(row[7])) from error
+    if seal != row[17]:
+        raise _damaged(key, str(row[17]), seal)
+    if row[1:5] != (key.user_id, key.agent_id, key.session_id, key.thread_id):
+        raise _damaged(key, repr(msgspec.structs.astuple(key)), repr(row[1:5]))
+    return KnownHead(namespace, row[0], fixed, head, seal)
+
+
+def _damaged(key: ThreadKey, expected: str, found: str) -> JournalCorrupt:
+    return JournalCorrupt(
+        "the head is damaged or was changed by hand; nothing is written to this journal",
+        what="head",
+        expected=expected,
+        found=found,
+        key=key.name,
+        backend="sqlite",
+    )
+
+
+def write_head(cursor: Cursor, namespace: str, before: KnownHead | None, head: HeadState) -> KnownHead:
+    """Write a head that was decided in this transaction.
+
+    Args:
+        cursor: Inside a transaction that holds the write lock.
+        namespace: The namespace.
+        before: What was read, or None where there is no row.
+        head: The new head.
+
+    Returns:
+        The head as it stands in its row now.
+    """
+    jid = before.jid if before is not None else _free_row(cursor, namespace, head.key)
+    fixed = _fixed(namespace, jid, head)
+    seal = seal_head(fixed, head)
+    changing = (
+        head.journal_id,
+        head.state.value,
+        head.epoch,
+        head.claim_nonce,
+        head.writer_id,
+        head.first_seq,
+        head.generation,
+        head.nonce,
+        head.last_seq,
+        head.checkpoint_seq,
+        head.chain,
+        seal,
+    )
+    if before is None:
+        key = head.key
+        ids = (namespace, key.name, jid, key.user_id, key.agent_id, key.session_id, key.thread_id, FORMAT_VERSION)
+        cursor.execute(_INSERT, ids + changing)
+    else:
+        cursor.execute(_UPDATE, (*changing, jid))
+    return KnownHead(namespace, jid, fixed, head, seal)
