@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -14,26 +11,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from statebook_conformance.certificate import (
-    CertificateError,
-    make_certificate,
-    verify_certificate,
-    write_certificate,
-)
-from statebook_conformance.engine import Engine, RuleResult, TargetUnavailable, select
-from statebook_conformance.report import ProgressView, chapter_table, level_line
+from statebook_conformance.certificate import CertificateError, verify_certificate
+from statebook_conformance.engine import select
+from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_USAGE
+from statebook_conformance.report import level_line
 from statebook_conformance.rule import LEVELS, Rule
 from statebook_conformance.rules import all_rules
-from statebook_conformance.statuses import Status
+from statebook_conformance.services.provide import SERVICE_NAMES
 
-EXIT_FAILED: Final = 1
-"""A rule failed."""
-EXIT_USAGE: Final = 2
-"""The command or the target is wrong."""
-EXIT_UNAVAILABLE: Final = 3
-"""A service or driver is missing."""
-EXIT_SUITE: Final = 4
-"""The suite itself broke."""
 LEVEL_DEFAULT: Final = 2
 """The level that is attempted where none is asked for."""
 
@@ -44,7 +29,7 @@ class _UrlGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands and ":" in args[0]:
+        if args and args[0] not in self.commands and (":" in args[0] or args[0] in SERVICE_NAMES):
             return super().resolve_command(ctx, ["certify", *args])
         return super().resolve_command(ctx, args)
 
@@ -69,7 +54,7 @@ def group() -> None:
 @click.option("--seed", type=click.IntRange(0), help="Seed of everything random; fresh by default.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Write certificate and histories here.")
 @click.option("--rule", "only", multiple=True, help="Only this rule or contract id; repeatable. No certificate.")
-@click.option("--provider", default="given by URL", show_default=True, help="Where the server came from.")
+@click.option("--provider", help="Where the server came from, for the certificate.")
 @click.option("--emulated", is_flag=True, help="The server is an emulator: no concurrency level is granted.")
 @click.option("--no-canaries", is_flag=True, help="Do not run known-bad variants along. No certificate.")
 def certify(
@@ -79,88 +64,36 @@ def certify(
     seed: int | None,
     out: Path | None,
     only: tuple[str, ...],
-    provider: str,
+    provider: str | None,
     emulated: bool,
     no_canaries: bool,
 ) -> None:
-    """Certify TARGET: a store URL, or module:function of a function that gives a backend.
+    """Certify TARGET: a store URL, module:function of a function that gives a backend, or the name of a service.
+
+    A service (redis, redis-sentinel, redis-cluster, mysql, s3, moto) is taken from STATEBOOK_TEST_<NAME>_URL, else it
+    is started here on 127.0.0.1 with a directory of its own, and ended afterwards.
 
     Exit status: 0 all passed, 1 a rule failed, 2 wrong command or target, 3 a service or driver is missing, 4 the suite
     itself broke.
     """
-    console = Console()
-    started = time.monotonic()
+    from statebook_conformance.certify import Order, certify_target
+
     sys.path.insert(0, str(Path.cwd()))
+    order = Order(
+        target=target,
+        level=level,
+        seed=seed,
+        out=out,
+        only=only,
+        provider=provider or "given by URL",
+        emulated=emulated,
+        canaries=not no_canaries and not only,
+    )
     try:
-        rules = select(all_rules(), level=level, only=only)
+        code = certify_target(order, Console())
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
-    engine = Engine(target, seed=seed, out=out)
-    try:
-        capabilities = engine.capabilities
-        console.print(
-            f"[bold]{escape(engine.target.shown)}[/]  durability={capabilities.durability.value} "
-            f"({escape(capabilities.durability_setting)})  sharing={capabilities.sharing.value}  seed={engine.seed}",
-            highlight=False,
-            soft_wrap=True,
-        )
-        with ProgressView(console, capabilities.backend, len(rules)) as view:
-            results = engine.run(rules, progress=view)
-        canaries = {} if only or no_canaries else _run_canaries(console, engine)
-    except TargetUnavailable as error:
-        console.print(f"[bold yellow]UNAVAILABLE[/] {escape(str(error))}", highlight=False)
-        raise click.exceptions.Exit(EXIT_UNAVAILABLE if error.missing else EXIT_USAGE) from error
-    console.print(chapter_table(results))
-    _print_not_claimed(console, results)
-    survived = [name for name, killer in canaries.items() if not killer]
-    for name in survived:
-        console.print(f"[bold red]canary {name} survived[/]: the suite does not bite on this backend", highlight=False)
-    if not only and not no_canaries:
-        certificate = make_certificate(
-            shown_target=engine.target.shown,
-            capabilities=capabilities,
-            rules=rules,
-            results=results,
-            attempted=level,
-            seed=engine.seed,
-            canaries=canaries,
-            provider=provider,
-            emulated=emulated,
-            issued_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            seconds=time.monotonic() - started,
-        )
-        console.print(f"[bold]{capabilities.backend}[/]: {level_line(certificate)}", highlight=False)
-        if out is not None:
-            console.print(f"certificate: {write_certificate(certificate, out)}", highlight=False, soft_wrap=True)
-    raise click.exceptions.Exit(_exit_code(results, survived))
-
-
-def _exit_code(results: Sequence[RuleResult], survived: Sequence[str]) -> int:
-    bad = {result.status for result in results if not result.status.grants and not result.provisional}
-    if bad & {Status.ERROR, Status.VACUOUS} or survived:
-        return EXIT_SUITE
-    if bad - {Status.UNAVAILABLE}:
-        return EXIT_FAILED
-    return EXIT_UNAVAILABLE if bad else 0
-
-
-def _print_not_claimed(console: Console, results: Sequence[RuleResult]) -> None:
-    rows = [result for result in results if result.status is Status.NOT_CLAIMED]
-    if not rows:
-        return
-    table = Table(show_edge=False, pad_edge=False, header_style="bold", title="not claimed", title_justify="left")
-    table.add_column("rule")
-    table.add_column("why")
-    for result in rows:
-        table.add_row(result.rule, result.reason)
-    console.print(table)
-
-
-def _run_canaries(console: Console, engine: Engine) -> dict[str, str]:
-    from statebook_conformance.mutants.selfcheck import run_canaries
-
-    with console.status("known-bad variants of this backend, which must fail"):
-        return run_canaries(engine)
+    raise click.exceptions.Exit(code)
 
 
 @group.command("list")
@@ -223,13 +156,13 @@ def verify(certificate: Path) -> None:
 def replay(history: Path) -> None:
     """Replay HISTORY: give the verdict on a saved history again, without a backend."""
     from statebook_conformance.checkers.history import HistoryError, load
-    from statebook_conformance.checkers.registry import check
+    from statebook_conformance.checkers.registry import judge
     from statebook_conformance.checkers.verdict import Answer
 
     console = Console()
     try:
         loaded = load(history)
-        verdict = check(loaded.header.checker, loaded)
+        verdict = judge(loaded)
     except (HistoryError, ValueError) as error:
         console.print(f"[bold red]{escape(str(error))}[/]", highlight=False)
         raise click.exceptions.Exit(EXIT_USAGE) from error

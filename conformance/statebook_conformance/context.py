@@ -282,21 +282,21 @@ class Context:
         """A recorder of operations on the machine's monotonic clock."""
         return Recorder(clock=time.monotonic_ns)
 
-    def judge(self, history: History, checker: str, *, decisive: bool = True) -> None:
-        """Have a checker judge a history: NO fails the rule, and the history is kept for replay.
+    def judge(self, history: History, *, decisive: bool = True) -> None:
+        """Have the checker that a history names judge it: NO fails the rule, and the history is kept for replay.
 
         Args:
             history: The history.
-            checker: The checker's name in the registry.
             decisive: Whether UNKNOWN makes the rule inconclusive; else it only counts as no check.
 
         Raises:
             RuleFailure: The checker says no.
             Inconclusive: It says unknown and was to be decisive.
         """
-        from statebook_conformance.checkers.registry import CHECKERS
+        from statebook_conformance.checkers.registry import judge
 
-        verdict = CHECKERS[checker](history, history.header.params)
+        verdict = judge(history)
+        checker = history.header.checker
         self.histories.append((checker, history.digest()))
         if verdict.answer is Answer.NO:
             facts = "; ".join(f"{fact.promise}: {fact.sentence}" for fact in verdict.facts[:5])

