@@ -2,8 +2,8 @@
 
 Cursors are records of their own, so no single commit sees them all. A trim therefore announces itself in the head,
 reads the cursors after that, and then commits the new `first_seq`. Whoever has just put a cursor to an earlier place
-reads the head after that: it finds the announcement and takes it back, which ends the trim's commit; or the trim has seen
-the cursor; or the trim is over, and the cursor's owner is told.
+reads the head after that: it finds the announcement and takes it back, which ends the trim's commit; or the trim has
+seen the cursor; or the trim is over, and the cursor's owner is told.
 """
 
 from __future__ import annotations
