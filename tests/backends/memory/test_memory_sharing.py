@@ -9,9 +9,11 @@ import pytest
 
 import statebook
 from statebook.errors import StoreClosed
-from statebook.keys import SessionKey, StateKey, ThreadKey
+from statebook.keys import StateKey, ThreadKey
+from statebook.model import SlotKind
 from statebook.plugins import load_backend
 from statebook_backends.memory.registry import Registry
+from statebook_backends.memory.store import Slot
 
 SLOT = StateKey(None, "session", "key")
 NAME = "memory://sharing-test"
@@ -93,9 +95,7 @@ def test_the_registry_holds_nothing_of_stores_that_are_empty_and_closed() -> Non
     registry.leave("n", "default")
     second = registry.enter("n", "default")
     assert second is not first
-    session = SessionKey(None, "s")
-    second.live[session] = 1
-    second.slots[next(iter(second.slots))][SLOT] = type("Slot", (), {})()
+    second.slots[SlotKind.DOCUMENT][SLOT] = Slot()
     registry.leave("n", "default")
     assert registry.enter("n", "default") is second
     registry.leave("n", "default")
@@ -135,7 +135,6 @@ def test_every_call_on_a_closed_store_says_so_and_closing_twice_is_harmless() ->
             call()
 
 
-@pytest.mark.skipif(not hasattr(sys, "getswitchinterval") or sys.platform == "win32", reason="no fork on Windows")
 def test_a_forked_child_has_a_whole_copy_of_its_own_while_threads_write() -> None:
     program = textwrap.dedent(
         """
