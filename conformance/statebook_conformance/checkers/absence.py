@@ -218,26 +218,23 @@ class _Placer:
         return tuple(self.slot.writes[gap - 1] for gap in sorted(gaps))
 
     def _place_deletes(self, absent: list[CasCall], suppliers: list[_Supplier]) -> None:
-        """Choose the gaps that a delete ends: the required ones, then for each delete that says so, then on demand."""
+        """Choose the gaps that a delete ends: required ones, those that absent answers need, then for what is left."""
         unused = list(suppliers)
         for gap in range(1, self.gaps):
             if self.required[gap] and gap not in self.taken:
                 self._supply(gap, unused, _INFINITY)
-        for supplier in [item for item in unused if item.call.existed]:
-            opened = self._open_gap(supplier.low, supplier.high)
-            if opened is not None:
-                unused.remove(supplier)
-                self._take(opened, supplier.call)
-        for call in sorted(absent, key=lambda call: self._fits(call, ABSENT)[1]):
-            low, high = self._fits(call, ABSENT)
+        fits = {call.index: self._fits(call, ABSENT) for call in absent}
+        for call in sorted(absent, key=lambda call: fits[call.index][1]):
+            low, high = fits[call.index]
             if not self._absent_gap(call, low, high):
                 self._supply_between(max(low, 1), high, unused, call.deadline)
         for supplier in [item for item in unused if not item.call.unknown]:
             low, high = self._fits(supplier.call, ABSENT)
+            if supplier.call.existed is None and self._absent_gap(supplier.call, low, high):
+                continue
             opened = self._open_gap(supplier.low, supplier.high)
-            if not self._absent_gap(supplier.call, low, high) and opened is not None:
+            if opened is not None:
                 self._take(opened, supplier.call)
-                unused.remove(supplier)
 
     def _supply(self, gap: int, unused: list[_Supplier], deadline: float) -> bool:
         """Let the first fitting delete end a gap; the list is ordered by the last gap that a delete fits."""
@@ -249,7 +246,8 @@ class _Placer:
         return False
 
     def _supply_between(self, low: int, high: int, unused: list[_Supplier], deadline: float) -> None:
-        for gap in range(low, high + 1):
+        """Let a delete end one of several gaps, the last one if possible: it serves most of the later answers too."""
+        for gap in range(high, low - 1, -1):
             if self.allowed[gap] and gap not in self.taken and self._supply(gap, unused, deadline):
                 return
 

@@ -191,6 +191,11 @@ def test_a_reset_of_unknown_outcome_leaves_the_delivery_open() -> None:
     assert check_cursor(judged).answer is Answer.UNKNOWN
 
 
+def test_a_delivery_by_an_unknown_opener_is_not_confirmed() -> None:
+    judged = history(call((1, 2), "open", unknown=True), deliver((3, 4), 1, 1))
+    assert check_cursor(judged).answer is Answer.UNKNOWN
+
+
 def simulate_export(seed: int, fault: str | None = None) -> History:
     """Run exporters one after the other over one cursor, with failing sinks, crashes, and a paused older exporter."""
     rng = random.Random(f"{seed}/{fault}")

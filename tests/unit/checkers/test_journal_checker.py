@@ -258,6 +258,10 @@ BROKEN: dict[str, tuple[str, tuple[Operation, ...]]] = {
     "part of a batch seen": ("APPEND-2", (append((1, 9), "a", 0), read((2, 3), 0, ["a0"]), final("a0", "a1"))),
     "head inside a batch": ("APPEND-2", (append((1, 9), "a", 0), head((2, 3), 1), final("a0", "a1"))),
     "read before it was sent": ("READ-2", (read((1, 2), 0, ["a0", "a1"]), lost((3, 4), "a", 0), final("a0", "a1"))),
+    "page before it was sent": (
+        "READ-2",
+        (read((1, 2), 0, ["a0"], more=True, limit=1), lost((3, 4), "a", 0), final("a0", "a1")),
+    ),
     "head before it was sent": ("READ-2", (head((1, 2), 2), lost((3, 4), "a", 0), final("a0", "a1"))),
     "acknowledged and not seen": ("ATOM-5", (append((1, 2), "a", 0), read((3, 4), 0, []), final("a0", "a1"))),
     "views go back": (

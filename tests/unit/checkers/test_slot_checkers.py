@@ -37,7 +37,7 @@ def test_good_histories_are_never_refused_and_the_two_checkers_agree() -> None:
         assert by_search.answer is Answer.YES, f"seed {seed}: {by_search.facts}"
         assert by_version.answer is not Answer.NO, f"seed {seed}: {by_version.facts}"
         undecided += by_version.answer is Answer.UNKNOWN
-    assert undecided < 0.06 * 2000
+    assert undecided < 0.04 * 2000
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -160,6 +160,12 @@ BROKEN = {
     "conflict but written": (save((1, 2), "a", 1), conflict((3, 4), 9, 1), loaded((5, 6), "x", 2)),
     "torn value": (save((1, 2), "a", 1), save((3, 4), "b", 2), loaded((5, 6), "a", 2)),
     "torn in two reads": (lost((1, 2), "a"), loaded((3, 4), "a", 1), loaded((5, 6), "b", 1)),
+    "one version, two values": (
+        lost((1, 2), "a"),
+        lost((1, 3), "b"),
+        loaded((4, 5), "a", 1),
+        loaded((6, 7), "b", 1),
+    ),
     "value from nowhere": (save((1, 2), "a", 1), loaded((3, 4), "z", 5)),
     "unknown save of another value": (lost((1, 2), "a"), loaded((3, 4), "b", 1)),
     "unknown save before its call": (loaded((1, 2), "a", 1), lost((3, 4), "a")),
