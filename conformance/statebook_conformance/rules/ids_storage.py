@@ -22,7 +22,16 @@ def long_ids(ctx: Context) -> None:
     Cases: 17.
     """
     stem = "x" * 511
-    names = (stem + "a", stem + "b", stem, "é" * 256, "é" * 255 + "ee", "😀" * 128, "X" * 512, "x" * 512)
+    names: tuple[str, ...] = (
+        stem + "a",
+        stem + "b",
+        stem,
+        "é" * 256,
+        "é" * 255 + "ee",
+        "😀" * 128,
+        "X" * 512,
+        "x" * 512,
+    )
     names += tuple(encode_id(name) for name in names)
     slots = tuple(
         StateKey(user, session, key) for user, session, key in zip(names, reversed(names), names, strict=True)
