@@ -95,6 +95,15 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         """The name of the error that refused it."""
         return self.operation.error if self.operation.outcome is Outcome.REFUSED else None
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it may have committed the batch without saying so, as an answer was lost on the way.
+
+        A fence that carries the receipt says that the batch is there, and not who put it there: a call that tried again
+        after a lost reply may have put it there itself.
+        """
+        return self.unknown or (self.refusal == FENCED and self.receipt is not None)
+
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """One settle that answered."""

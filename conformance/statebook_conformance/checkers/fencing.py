@@ -219,7 +219,7 @@ class _FencingCheck:
                 if attempt.receipt.epoch not in (None, attempt.epoch):
                     sentence = f"batch {attempt.batch!r} was sent under one epoch and its receipt names another"
                     self._violation("CLAIM-2", [attempt.operation], sentence)
-            elif attempt.unknown:
+            elif attempt.in_doubt:
                 sent.setdefault(attempt.batch, []).append((attempt.epoch, attempt.operation))
         for batch, receipt in self.journal.receipts():
             if receipt.epoch is not None:

@@ -143,7 +143,7 @@ class _JournalCheck:
                 if not attempt.acknowledged or attempt in fresh:
                     continue
                 others = [a for a in attempts if a is not attempt and _may_come_before(a, attempt)]
-                if not any(_in_doubt(other) or other in fresh for other in others):
+                if not any(other.in_doubt or other in fresh for other in others):
                     sentence = f"batch {batch!r} was called a replay, and no earlier append can have committed it"
                     self._violation("APPEND-1", [attempt.operation], sentence)
 
@@ -177,7 +177,7 @@ class _JournalCheck:
         if stored is None:
             return
         able = [attempt for attempt in attempts if attempt.events == stored.events]
-        if any(_fresh(a) or (_in_doubt(a) and not any(_denies(d, a) for d in denials)) for a in able):
+        if any(_fresh(a) or (a.in_doubt and not any(_denies(d, a) for d in denials)) for a in able):
             return
         involved = [attempt.operation for attempt in attempts] + [denial.operation for denial in denials]
         sentence = f"batch {batch!r} is in the journal, although every append of it was refused or ruled out"
@@ -287,21 +287,13 @@ def _fresh(attempt: Attempt) -> bool:
     return attempt.acknowledged and attempt.receipt is not None and not attempt.receipt.replayed
 
 
-def _in_doubt(attempt: Attempt) -> bool:
-    """Tell whether an append may have committed the batch without saying so: an answer was lost on the way.
-
-    A fence that carries the receipt says that the batch is there, and not who put it there.
-    """
-    return attempt.unknown or (attempt.refusal == FENCED and attempt.receipt is not None)
-
-
 def _may_come_before(first: Attempt, second: Attempt) -> bool:
     return not second.operation.precedes(first.operation)
 
 
 def _conflict(rival: Attempt, attempt: Attempt) -> bool:
     """Tell whether an append that may have taken effect before another is a reason to refuse that one as a conflict."""
-    landed = rival.refusal is None or _in_doubt(rival)
+    landed = rival.refusal is None or rival.in_doubt
     if rival is attempt or not landed or not _may_come_before(rival, attempt):
         return False
     return (rival.batch, rival.events) != (attempt.batch, attempt.events)

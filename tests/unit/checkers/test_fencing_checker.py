@@ -91,6 +91,14 @@ GOOD = {
         append((7, 8), "a", 2, 0, unknown=True),
         final("a"),
     ),
+    "landed by a call that was fenced when it tried again": (
+        claim((1, 2), 1),
+        append((3, 12), "a", 1, 0, output={"committed": {"first": 1, "last": 1}}, error="WriterFenced"),
+        append((4, 11), "b", 1, 1, unknown=True),
+        claim((5, 6), 2),
+        append((7, 8), "a", 2, 0, unknown=True),
+        final("a", "b"),
+    ),
     "released and claimed when free": (
         claim((1, 2), 1),
         busy((3, 4)),

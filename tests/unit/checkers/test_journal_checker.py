@@ -101,6 +101,20 @@ GOOD = {
         final("a0", "a1", "b0", "b1"),
     ),
     "fenced but committed": (lost((1, 2), "a", 0), fenced((3, 4), "a", 0, committed=receipt(1, 2)), final("a0", "a1")),
+    "landed by its only call, which was fenced when it tried again": (
+        fenced((1, 2), "a", 0, committed=receipt(1, 2)),
+        final("a0", "a1"),
+    ),
+    "replay of what a fenced call had landed": (
+        fenced((1, 2), "a", 0, committed=receipt(1, 2)),
+        append((3, 4), "a", 0, epoch=2, replayed=True),
+        final("a0", "a1"),
+    ),
+    "batch conflict with what a fenced call had landed": (
+        fenced((1, 2), "a", 0, committed=receipt(1, 2)),
+        append((3, 4), "a", 0, epoch=2, events=["x"], error="BatchConflict"),
+        final("a0", "a1"),
+    ),
     "fenced, then sent by the new owner": (
         fenced((1, 2), "a", 0),
         append((3, 4), "a", 0, epoch=2),
