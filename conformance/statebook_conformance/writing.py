@@ -97,6 +97,21 @@ def as_read(batches: tuple[Batch, ...], first_seq: int = 1) -> tuple[RecordedEve
     )
 
 
+def same_events(ctx: Context, found: tuple[RecordedEvent, ...], expected: tuple[RecordedEvent, ...], what: str) -> None:
+    """Check that events are exactly the expected ones; the fact names the first difference only.
+
+    Raises:
+        RuleFailure: They are not.
+    """
+    if found == expected:
+        ctx.check(True, what)
+        return
+    place = next((i for i, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]), None)
+    if place is None:
+        ctx.fail(f"{what}: {len(expected)} events were expected, {len(found)} found")
+    ctx.equal(found[place], expected[place], f"{what}: event {place}")
+
+
 def same_head(ctx: Context, journal: ThreadJournalStore, before: JournalHead | None, key: ThreadKey, what: str) -> None:
     """Check that a call has written nothing at all: the head is the very same.
 
