@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from statebook.errors import JournalCorrupt, OutcomeUnknown
+from statebook.errors import JournalCorrupt, LimitExceeded, OutcomeUnknown
 from statebook.model import WriterClaim
 from statebook.plan import Commit, Done, fenced, plan_append, receipt_of
 from statebook.records import FrozenBatch, HeadState, JournalState
 from statebook.window import Window
 from statebook_backends.sqlite.batches import event_ids_behind, find_batch, load_window
-from statebook_backends.sqlite.heads import HeadCache, KnownHead, read_head, seal_head
+from statebook_backends.sqlite.heads import SEQ_BITS, SEQ_MAX, HeadCache, KnownHead, read_head, seal_head
 from statebook_backends.sqlite.writer import Operation
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # The batch goes in only where the head is still the one that was judged, and where neither its id nor its place is
 # taken: the fence and the decision are in the same step as the write (CLAIM-2), and a refusal writes nothing.
 _INSERT: Final = (
-    "INSERT INTO batch SELECT jid, ?, ?, ?, ?, ?, ?, ? FROM journal WHERE jid = ? AND seal = ? AND nonce = ? "
+    "INSERT INTO batch SELECT ?, jid, ?, ?, ?, ?, ?, ? FROM journal WHERE jid = ? AND seal = ? AND nonce = ? "
     "AND generation = ? AND last_seq = ? AND epoch = ? AND claim_nonce = ? ON CONFLICT DO NOTHING"
 )
 _ADVANCE: Final = (
@@ -71,7 +71,7 @@ class Append(Operation):
         if known is not None and known.namespace == self._namespace:
             head = known.head
             if head.key is claim.key or head.key == claim.key:
-                window = self._heads.windows.get(head.journal_id, head.chain)
+                window = known.window
                 if window is not None and self._commit(cursor, known, window):
                     return
         self._judge(cursor)
@@ -88,11 +88,15 @@ class Append(Operation):
         if type(decision) is not Commit:
             return False
         new = decision.state
+        if new.last_seq > SEQ_MAX:
+            raise LimitExceeded(
+                f"a journal holds at most {SEQ_MAX} events", limit="seq", maximum=SEQ_MAX, actual=new.last_seq
+            )
         cursor.execute(
             _INSERT,
             (
+                known.jid << SEQ_BITS | new.last_seq,
                 head.last_seq + 1,
-                new.last_seq,
                 batch.batch_id,
                 new.epoch,
                 batch.digest,
@@ -131,12 +135,11 @@ class Append(Operation):
         if known is None or known.head.state is JournalState.DELETED or known.head.journal_id != claim.journal_id:
             raise fenced(None if known is None else known.head, claim)
         head = known.head
-        windows = self._heads.windows
-        window = windows.get(head.journal_id, head.chain)
-        if window is None:
-            window = load_window(cursor, known)
-            windows.put(head.journal_id, window)
         self._heads.put(known)
+        window = known.window
+        if window is None:
+            window = known.window = load_window(cursor, known)
+            self._heads.put(known)
         overlap = window.overlap(batch.event_ids)
         placed = window.find(batch.batch_id) or find_batch(cursor, known, batch.batch_id)
         if placed is None and overlap is None and base_seq < head.last_seq:

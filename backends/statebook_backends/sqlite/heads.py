@@ -8,17 +8,29 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from statebook.errors import JournalCorrupt, UnsupportedFormat
+from statebook.errors import JournalCorrupt, LimitExceeded, UnsupportedFormat
 from statebook.keys import ThreadKey
 from statebook.model import FORMAT_VERSION
 from statebook.records import HeadState, JournalState
-from statebook.window import WindowCache
+from statebook.window import Window
 
 if TYPE_CHECKING:
     from sqlite3 import Cursor
 
 JOURNALS_REMEMBERED: Final = 1_024
 """How many heads are remembered at most."""
+
+EVENTS_REMEMBERED: Final = 1_000_000
+"""How many event ids are remembered at most, of all journals together."""
+
+SEQ_BITS: Final = 36
+"""How many bits of a batch's key are its last seq; the rest is the journal."""
+
+SEQ_MAX: Final = (1 << SEQ_BITS) - 1
+"""The last seq that a journal can reach."""
+
+JOURNALS_MAX: Final = (1 << (63 - SEQ_BITS)) - 1
+"""How many threads a file can hold."""
 
 _SELECT: Final = (
     "SELECT jid, user_id, agent_id, session_id, thread_id, format, journal_id, state, epoch, claim_nonce, writer_id, "
@@ -33,11 +45,12 @@ _UPDATE: Final = (
     "UPDATE journal SET journal_id = ?, state = ?, epoch = ?, claim_nonce = ?, writer_id = ?, first_seq = ?, "
     "generation = ?, nonce = ?, last_seq = ?, checkpoint_seq = ?, chain = ?, seal = ? WHERE jid = ?"
 )
-_TAKEN: Final = "SELECT 1 FROM journal WHERE jid = ?"
-_ORPHANS: Final = (
-    "SELECT 1 WHERE (EXISTS (SELECT 1 FROM batch WHERE jid = ?1) OR EXISTS (SELECT 1 FROM cursor WHERE jid = ?1)) "
-    "AND NOT EXISTS (SELECT 1 FROM journal WHERE jid = ?1)"
+_LOST: Final = "SELECT 1 FROM thread WHERE namespace = ? AND name = ?"
+_NEXT_JID: Final = (
+    "SELECT max(coalesce((SELECT max(jid) FROM thread), 0), coalesce((SELECT max(jid) FROM journal), 0), "
+    "coalesce((SELECT max(place) >> 36 FROM batch), 0)) + 1"
 )
+_NAME_JID: Final = "INSERT INTO thread (jid, namespace, name) VALUES (?, ?, ?)"
 
 _encode = msgspec.json.Encoder().encode
 _sha256 = hashlib.sha256
@@ -52,9 +65,10 @@ class KnownHead:
         fixed: The part of what is sealed that appends do not change.
         head: The head.
         seal: The seal.
+        window: The window of this head, where it has been loaded.
     """
 
-    __slots__ = ("fixed", "head", "jid", "namespace", "seal")
+    __slots__ = ("fixed", "head", "jid", "namespace", "seal", "window")
 
     def __init__(self, namespace: str, jid: int, fixed: bytes, head: HeadState, seal: str) -> None:
         self.namespace = namespace
@@ -62,57 +76,45 @@ class KnownHead:
         self.fixed = fixed
         self.head = head
         self.seal = seal
+        self.window: Window | None = None
 
 
 class HeadCache:
-    """The heads and windows of the journals that were written last. Bounded. Used under the writer's lock only.
+    """The heads and windows of the journals that were written last. Used under the writer's lock only.
 
-    A remembered head is never believed: a write that is based on it is conditional on the row (CLAIM-2).
-
-    Attributes:
-        windows: The windows, by journal id.
+    A remembered head is never believed: a write that is based on it is conditional on the row (CLAIM-2). Bounded by
+    journals and, whenever one is taken up, by event ids.
     """
 
     def __init__(self) -> None:
         self._heads: OrderedDict[str, KnownHead] = OrderedDict()
-        self.windows = WindowCache()
 
     def get(self, journal_id: str) -> KnownHead | None:
         """The head of an incarnation as it was written last by this process, or None."""
         return self._heads.get(journal_id)
 
     def put(self, known: KnownHead) -> None:
-        """Remember a head."""
+        """Remember a head in the place of an older one; its window too, and that of the older one if it still holds."""
         heads = self._heads
+        before = heads.pop(known.head.journal_id, None)
+        if known.window is None and before is not None and before.window is not None:
+            known.window = before.window if before.window.chain == known.head.chain else None
         heads[known.head.journal_id] = known
-        if len(heads) > JOURNALS_REMEMBERED:
-            heads.popitem(last=False)
+        held = sum([0 if each.window is None else each.window.event_count for each in heads.values()])
+        while len(heads) > 1 and (len(heads) > JOURNALS_REMEMBERED or held > EVENTS_REMEMBERED):
+            _, gone = heads.popitem(last=False)
+            held -= 0 if gone.window is None else gone.window.event_count
 
     def drop(self, journal_id: str) -> None:
         """Forget a journal."""
         self._heads.pop(journal_id, None)
-        self.windows.drop(journal_id)
 
     def clear(self) -> None:
         """Forget everything, as after a rollback."""
         self._heads.clear()
-        self.windows = WindowCache()
 
 
 # ------------------------------------------------------------------------------------------------------------ sealing
-
-
-def row_number(*parts: str) -> int:
-    """A positive 63-bit number that stands for some names: where what they name was lost, its rows are recognised."""
-    return int.from_bytes(_sha256("\0".join(parts).encode()).digest()[:8], "big") >> 1
-
-
-def _free_row(cursor: Cursor, namespace: str, key: ThreadKey) -> int:
-    """The row number of a new journal; the next one where a digest of 63 bits is met twice."""
-    jid = row_number(namespace, key.name)
-    while cursor.execute(_TAKEN, (jid,)).fetchone() is not None:
-        jid += 1
-    return jid
 
 
 def seal_head(fixed: bytes, head: HeadState) -> str:
@@ -167,8 +169,8 @@ def read_head(cursor: Cursor, namespace: str, key: ThreadKey) -> KnownHead | Non
     name = key.name
     row = cursor.execute(_SELECT, (namespace, name)).fetchone()
     if row is None:
-        if cursor.execute(_ORPHANS, (row_number(namespace, name),)).fetchone() is not None:
-            raise _damaged(key, "the head of the batches that are there", "none")
+        if cursor.execute(_LOST, (namespace, name)).fetchone() is not None:
+            raise _damaged(key, "the head of a journal that was there", "none")
         return None
     if row[5] != FORMAT_VERSION:
         raise UnsupportedFormat(
@@ -228,7 +230,7 @@ def write_head(cursor: Cursor, namespace: str, before: KnownHead | None, head: H
     Returns:
         The head as it stands in its row now.
     """
-    jid = before.jid if before is not None else _free_row(cursor, namespace, head.key)
+    jid = before.jid if before is not None else _new_row(cursor, namespace, head.key)
     fixed = _fixed(namespace, jid, head)
     seal = seal_head(fixed, head)
     changing = (
@@ -252,3 +254,19 @@ def write_head(cursor: Cursor, namespace: str, before: KnownHead | None, head: H
     else:
         cursor.execute(_UPDATE, (*changing, jid))
     return KnownHead(namespace, jid, fixed, head, seal)
+
+
+def _new_row(cursor: Cursor, namespace: str, key: ThreadKey) -> int:
+    """Give a thread its number."""
+    jid: int = cursor.execute(_NEXT_JID).fetchone()[0]
+    if jid > JOURNALS_MAX:
+        raise LimitExceeded(
+            f"a file holds at most {JOURNALS_MAX} threads; begin another",
+            limit="threads",
+            maximum=JOURNALS_MAX,
+            actual=jid,
+            key=key.name,
+            backend="sqlite",
+        )
+    cursor.execute(_NAME_JID, (jid, namespace, key.name))
+    return jid

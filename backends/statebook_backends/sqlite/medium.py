@@ -16,9 +16,10 @@ from statebook_backends.sqlite.options import SqliteOptions
 if TYPE_CHECKING:
     from sqlite3 import Cursor
 
-_OF_JOURNALS: Final = "jid IN (SELECT jid FROM journal WHERE namespace = ?)"
+_OF_JOURNALS: Final = "jid IN (SELECT jid FROM thread WHERE namespace = ?)"
 _OF_SLOTS: Final = "sid IN (SELECT sid FROM slot WHERE namespace = ?)"
 _TABLES: Final = {
+    "thread": "namespace = ?",
     "journal": "namespace = ?",
     "batch": _OF_JOURNALS,
     "cursor": _OF_JOURNALS,

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from sqlite3 import Cursor
 
 _DELETES: Final = (
-    "DELETE FROM batch WHERE jid IN (SELECT jid FROM journal WHERE namespace = ?)",
-    "DELETE FROM cursor WHERE jid IN (SELECT jid FROM journal WHERE namespace = ?)",
+    "DELETE FROM batch WHERE jid IN (SELECT jid FROM thread WHERE namespace = ?)",
+    "DELETE FROM cursor WHERE jid IN (SELECT jid FROM thread WHERE namespace = ?)",
     "DELETE FROM journal WHERE namespace = ?",
+    "DELETE FROM thread WHERE namespace = ?",
     "DELETE FROM chunk WHERE sid IN (SELECT sid FROM slot WHERE namespace = ?)",
     "DELETE FROM slot WHERE namespace = ?",
     "DELETE FROM atomic_blob WHERE namespace = ?",

@@ -7,9 +7,17 @@
 -- Tables are STRICT: a column holds values of its type and no others.
 -- All text compares byte by byte (BINARY), so ids keep case, accents and trailing spaces apart.
 
+-- One row a thread that has or had a journal: its number, so that batches whose head was lost are recognised.
+CREATE TABLE thread (
+    jid INTEGER PRIMARY KEY,        -- below 2^27
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,             -- ThreadKey.name
+    UNIQUE (namespace, name)
+) STRICT;
+
 -- One row a thread: the head of its journal, or the tombstone of one. The only authority (HEAD-1).
 CREATE TABLE journal (
-    jid INTEGER PRIMARY KEY,        -- a digest of namespace and name: batches whose head was lost are recognised
+    jid INTEGER PRIMARY KEY,        -- what batches and cursors refer to
     namespace TEXT NOT NULL,
     name TEXT NOT NULL,             -- ThreadKey.name
     user_id TEXT,                   -- NULL: the absent user
@@ -32,18 +40,19 @@ CREATE TABLE journal (
     UNIQUE (namespace, name)
 ) STRICT;
 
--- One row a batch: the batch itself and its receipt. Where last_seq < journal.first_seq the events are trimmed away,
--- and only the receipt is left, with the event ids of the newest ones.
+-- One row a batch: the batch itself and its receipt. Where it ends before journal.first_seq its events are trimmed
+-- away, and only the receipt is left, with the event ids of the newest ones.
+-- The key is journal and last seq in one number: an append then touches three pages instead of four, and a page of
+-- events is one range of the table itself, with no index in between.
 CREATE TABLE batch (
-    jid INTEGER NOT NULL,
+    place INTEGER PRIMARY KEY,      -- jid << 36 | last_seq
+    jid INTEGER NOT NULL CHECK (jid = place >> 36),
     first_seq INTEGER NOT NULL,
-    last_seq INTEGER NOT NULL,
     batch_id TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     digest TEXT NOT NULL,           -- SHA-256 of the body
     chain TEXT NOT NULL,            -- the chain digest behind this batch
     body BLOB NOT NULL,             -- one line of JSON: batch_id and events
-    UNIQUE (jid, last_seq),
     UNIQUE (jid, batch_id)
 ) STRICT;
 
@@ -125,6 +134,6 @@ SELECT
     coalesce(json_extract(e.value, '$.schema_version'), 2) AS schema_version,
     json_extract(e.value, '$.payload') AS payload
 FROM journal AS j
-JOIN batch AS b ON b.jid = j.jid AND b.last_seq >= j.first_seq
+JOIN batch AS b ON b.place >= (j.jid << 36 | j.first_seq) AND b.place <= (j.jid << 36 | j.last_seq)
 JOIN json_each(CAST(b.body AS TEXT), '$.events') AS e
 WHERE j.state = 'open' AND b.first_seq + e.key >= j.first_seq;

@@ -12,7 +12,6 @@ from statebook.codec import digest
 from statebook.errors import StateCorrupt, UnsupportedFormat
 from statebook.keys import SessionKey, StateKey
 from statebook.model import FORMAT_VERSION, SlotKind
-from statebook_backends.sqlite.heads import row_number
 
 if TYPE_CHECKING:
     from sqlite3 import Cursor
@@ -146,6 +145,11 @@ def write_slot(cursor: Cursor, namespace: str, row: SlotRow) -> None:
     seal = digest(_encode((namespace, kind, *ids, row.sid, *meta)))
     session = SessionKey(slot.user_id, slot.session_id).name
     cursor.execute(_WRITE, (namespace, kind, slot.name, session, row.sid, *ids, *meta, seal, row.value))
+
+
+def row_number(*parts: str) -> int:
+    """A positive 63-bit number that stands for some names: where a slot's row was lost, its items are recognised."""
+    return int.from_bytes(hashlib.sha256("\0".join(parts).encode()).digest()[:8], "big") >> 1
 
 
 def free_row(cursor: Cursor, namespace: str, kind: SlotKind, slot: StateKey) -> int:
