@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from statebook_backends.jsonfile.store import JsonFileAtomicJournalStorage
 from statebook_backends.jsonfile.tree import Medium
@@ -25,7 +26,7 @@ while True:
 
 
 def test_kill_in_a_write_loop_leaves_the_old_or_the_new_head_thirty_times(
-    store: JsonFileAtomicJournalStorage, root: Path, scope: str, scope_path: Path, python
+    store: JsonFileAtomicJournalStorage, root: Path, scope: str, scope_path: Path, python: Any
 ) -> None:
     for round_ in range(30):
         process = python(WRITER, str(root), scope)
@@ -49,7 +50,7 @@ def test_kill_in_a_write_loop_leaves_the_old_or_the_new_head_thirty_times(
 
 
 def test_leftovers_of_a_crash_are_ignored_and_go_with_the_next_write(
-    store: JsonFileAtomicJournalStorage, open_store, scope: str, scope_path: Path
+    store: JsonFileAtomicJournalStorage, open_store: Any, scope: str, scope_path: Path
 ) -> None:
     token = store.commit(scope, None, b"head", {"a": b"1"})
     assert isinstance(token, str)
@@ -77,7 +78,7 @@ def test_a_directory_without_a_head_is_no_scope_and_can_be_written(
 
 
 def test_a_reader_that_sees_a_change_before_it_is_durable_flushes_it_itself(
-    open_store, scope: str, scope_path: Path
+    open_store: Any, scope: str, scope_path: Path
 ) -> None:
     flushed: list[int] = []
 
@@ -98,7 +99,9 @@ def test_a_reader_that_sees_a_change_before_it_is_durable_flushes_it_itself(
     assert not (scope_path / "pending").exists()
 
 
-def test_the_announcement_stands_from_before_the_rename_until_after_the_flush(open_store, scope_path: Path) -> None:
+def test_the_announcement_stands_from_before_the_rename_until_after_the_flush(
+    open_store: Any, scope_path: Path
+) -> None:
     seen: list[tuple[str, bool]] = []
 
     def replace(source: str, target: str, *, src_dir_fd: int | None, dst_dir_fd: int | None) -> None:
@@ -149,7 +152,7 @@ print(codes, store.read_head("t/counter").data)
 """
 
 
-def test_forked_children_and_a_writing_thread_lose_no_update(root: Path, python) -> None:
+def test_forked_children_and_a_writing_thread_lose_no_update(root: Path, python: Any) -> None:
     process = python(FORKER, str(root))
     out, problem = process.communicate(timeout=120)
     assert out == "[0, 0, 0, 0, 0] b'300'\n", problem

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_a_head_of_another_format_is_refused_by_version(
 @pytest.mark.parametrize("place", ["ns.default", "k-t", "k-_n", "k-thread", "blobs", "head.json", "b-a"])
 def test_a_link_below_the_root_is_refused_and_what_it_leads_to_not_touched(
     store: JsonFileAtomicJournalStorage,
-    open_store,
+    open_store: Any,
     tmp_path: Path,
     root: Path,
     scope: str,

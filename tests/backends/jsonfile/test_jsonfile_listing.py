@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -90,7 +91,7 @@ def test_namespaces_and_agents_of_one_root_never_meet(root: Path, ids: tuple[str
         store.close()
 
 
-def test_destroying_a_namespace_removes_all_of_it_and_nothing_else(root: Path, open_store, scope: str) -> None:
+def test_destroying_a_namespace_removes_all_of_it_and_nothing_else(root: Path, open_store: Any, scope: str) -> None:
     mine, other = open_store("mine"), open_store("other")
     for store in (mine, other):
         store.commit(scope, None, b"h", {"a": b"1"})

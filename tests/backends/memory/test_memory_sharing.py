@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -110,7 +110,7 @@ def test_every_call_on_a_closed_store_says_so_and_closing_twice_is_harmless() ->
     for store in (state, journal, atomic):
         store.close()
         store.close()
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: state.load(SLOT),
         lambda: state.save(SLOT, b"1"),
         lambda: state.append_list(SLOT, [b"1"], expected_length=0),
