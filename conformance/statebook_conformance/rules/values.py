@@ -19,7 +19,7 @@ from statebook_conformance.walking import all_sessions
 _SLOT: Final = StateKey("user", "session", "key")
 _THREAD: Final = ThreadKey("user", "agent", "session", "thread")
 
-_PLANTED: Final = {"lc": 2, "type": "constructor", "id": ["os", "system"], "kwargs": {"command": "true"}}
+_PLANTED: Final[Json] = {"lc": 2, "type": "constructor", "id": ["os", "system"], "kwargs": {"command": "true"}}
 
 
 def hostile_values() -> tuple[Json, ...]:
