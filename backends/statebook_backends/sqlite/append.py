@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from statebook.errors import JournalCorrupt, LimitExceeded, OutcomeUnknown
+from statebook.errors import JournalCorrupt, OutcomeUnknown
 from statebook.model import WriterClaim
 from statebook.plan import Commit, Done, fenced, plan_append, receipt_of
 from statebook.records import FrozenBatch, HeadState, JournalState
 from statebook.window import Window
 from statebook_backends.sqlite.batches import event_ids_behind, find_batch, load_window
-from statebook_backends.sqlite.heads import SEQ_BITS, SEQ_MAX, HeadCache, KnownHead, read_head, seal_head
+from statebook_backends.sqlite.heads import HeadCache, KnownHead, read_head, seal_head
 from statebook_backends.sqlite.writer import Operation
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # The batch goes in only where the head is still the one that was judged, and where neither its id nor its place is
 # taken: the fence and the decision are in the same step as the write (CLAIM-2), and a refusal writes nothing.
 _INSERT: Final = (
-    "INSERT INTO batch SELECT ?, jid, ?, ?, ?, ?, ?, ? FROM journal WHERE jid = ? AND seal = ? AND nonce = ? "
+    "INSERT INTO batch SELECT jid, ?, ?, ?, ?, ?, ?, ? FROM journal WHERE jid = ? AND seal = ? AND nonce = ? "
     "AND generation = ? AND last_seq = ? AND epoch = ? AND claim_nonce = ? ON CONFLICT DO NOTHING"
 )
 _ADVANCE: Final = (
@@ -88,15 +88,11 @@ class Append(Operation):
         if type(decision) is not Commit:
             return False
         new = decision.state
-        if new.last_seq > SEQ_MAX:
-            raise LimitExceeded(
-                f"a journal holds at most {SEQ_MAX} events", limit="seq", maximum=SEQ_MAX, actual=new.last_seq
-            )
         cursor.execute(
             _INSERT,
             (
-                known.jid << SEQ_BITS | new.last_seq,
                 head.last_seq + 1,
+                new.last_seq,
                 batch.batch_id,
                 new.epoch,
                 batch.digest,

@@ -14,7 +14,6 @@ from statebook.keys import ThreadKey
 from statebook.model import Receipt, RecordedEvent
 from statebook.records import HeadState
 from statebook.window import WINDOW_BATCHES, Window
-from statebook_backends.sqlite.heads import SEQ_BITS, SEQ_MAX
 
 if TYPE_CHECKING:
     from sqlite3 import Cursor
@@ -22,24 +21,26 @@ if TYPE_CHECKING:
     from statebook_backends.sqlite.heads import KnownHead
 
 _NEWEST: Final = (
-    "SELECT first_seq, place, batch_id, epoch, digest, chain, body FROM batch WHERE place > ? AND place <= ? "
-    "ORDER BY place DESC LIMIT ?"
+    "SELECT first_seq, last_seq, batch_id, epoch, digest, chain, body FROM batch WHERE jid = ? "
+    "ORDER BY last_seq DESC LIMIT ?"
 )
 _BY_ID: Final = (
-    "SELECT first_seq, place, batch_id, epoch, digest, chain, body FROM batch WHERE jid = ? AND batch_id = ?"
+    "SELECT first_seq, last_seq, batch_id, epoch, digest, chain, body FROM batch WHERE batch_id = ? AND jid = ?"
 )
 _BEHIND: Final = (
-    "SELECT first_seq, place, batch_id, epoch, digest, chain, body FROM batch WHERE place > ? AND place <= ? "
-    "ORDER BY place LIMIT ?"
+    "SELECT first_seq, last_seq, batch_id, epoch, digest, chain, body FROM batch WHERE jid = ? AND last_seq > ? "
+    "ORDER BY last_seq LIMIT ?"
 )
 _PAGE: Final = (
-    "SELECT first_seq, place, batch_id, digest, body, chain FROM batch WHERE place > ? AND place <= ? "
-    "ORDER BY place LIMIT ?"
+    "SELECT first_seq, last_seq, batch_id, digest, body, chain FROM batch WHERE jid = ? AND last_seq > ? "
+    "ORDER BY last_seq LIMIT ?"
 )
-_OLDEST_IN_WINDOW: Final = "SELECT place FROM batch WHERE place > ? AND place <= ? ORDER BY place DESC LIMIT 1 OFFSET ?"
-_LEAVING: Final = "SELECT place, body FROM batch WHERE place >= ? AND place < ? AND length(body) > 0"
-_EMPTY_BODIES: Final = "UPDATE batch SET body = x'' WHERE place > ? AND place < ? AND length(body) > 0"
-_SET_BODY: Final = "UPDATE batch SET body = ? WHERE place = ?"
+_OLDEST_IN_WINDOW: Final = "SELECT last_seq FROM batch WHERE jid = ? ORDER BY last_seq DESC LIMIT 1 OFFSET ?"
+_LEAVING: Final = (
+    "SELECT last_seq, body FROM batch WHERE jid = ? AND last_seq >= ? AND last_seq < ? AND length(body) > 0"
+)
+_EMPTY_BODIES: Final = "UPDATE batch SET body = x'' WHERE jid = ? AND last_seq < ? AND length(body) > 0"
+_SET_BODY: Final = "UPDATE batch SET body = ? WHERE jid = ? AND last_seq = ?"
 
 _sha256 = hashlib.sha256
 
@@ -93,15 +94,6 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
         return event_ids
 
 
-def place(jid: int, seq: int) -> int:
-    """The key of the batch of a journal that ends at a seq."""
-    return jid << SEQ_BITS | seq
-
-
-def _stored(row: tuple[int, int, str, int, str, str, bytes]) -> StoredBatch:
-    return StoredBatch(row[0], row[1] & SEQ_MAX, *row[2:])
-
-
 def damaged(key: ThreadKey, text: str, seq: int, expected: str, found: str) -> JournalCorrupt:
     """The error for a batch that is not as it was written (FORMAT-1)."""
     return JournalCorrupt(
@@ -129,9 +121,8 @@ def load_window(cursor: Cursor, known: KnownHead) -> Window:
     entries: list[tuple[Receipt, tuple[str, ...]]] = []
     last, chain = head.last_seq, head.chain
     newer: StoredBatch | None = None
-    start = place(known.jid, 0)
-    for row in cursor.execute(_NEWEST, (start, start | SEQ_MAX, WINDOW_BATCHES)):
-        batch = _stored(row)
+    for row in cursor.execute(_NEWEST, (known.jid, WINDOW_BATCHES)):
+        batch = StoredBatch(*row)
         if batch.last_seq != last:
             raise damaged(head.key, "a batch is missing", last, f"a batch that ends at {last}", f"{batch.last_seq}")
         if newer is None:
@@ -171,10 +162,10 @@ def find_batch(cursor: Cursor, known: KnownHead, batch_id: str) -> Receipt | Non
     Raises:
         JournalCorrupt: Its row is damaged.
     """
-    row = cursor.execute(_BY_ID, (known.jid, batch_id)).fetchone()
+    row = cursor.execute(_BY_ID, (batch_id, known.jid)).fetchone()
     if row is None:
         return None
-    batch = _stored(row)
+    batch = StoredBatch(*row)
     batch.check(known.head)
     return batch.receipt(known.head.journal_id)
 
@@ -185,10 +176,10 @@ def event_ids_behind(cursor: Cursor, known: KnownHead, base_seq: int) -> tuple[s
     Raises:
         JournalCorrupt: Its row is damaged.
     """
-    row = cursor.execute(_BEHIND, (place(known.jid, base_seq), place(known.jid, SEQ_MAX), 1)).fetchone()
+    row = cursor.execute(_BEHIND, (known.jid, base_seq, 1)).fetchone()
     if row is None or row[0] != base_seq + 1:
         return ()
-    return _stored(row).check(known.head)
+    return StoredBatch(*row).check(known.head)
 
 
 # ---------------------------------------------------------------------------------------------------------------- pages
@@ -214,11 +205,7 @@ def read_events(cursor: Cursor, known: KnownHead, seq: int, limit: int) -> list[
     want = min(seq + limit, head.last_seq)
     last = seq
     chain = head.chain
-    start = place(known.jid, seq)
-    for first, where, batch_id, stored_digest, body, batch_chain in cursor.execute(
-        _PAGE, (start, start | SEQ_MAX, limit)
-    ):
-        batch_last = where & SEQ_MAX
+    for first, batch_last, batch_id, stored_digest, body, batch_chain in cursor.execute(_PAGE, (known.jid, seq, limit)):
         if first != last + 1 and not (last == seq and first <= seq + 1):
             raise damaged(head.key, "a batch is missing", last + 1, f"a batch that starts at {last + 1}", str(first))
         found = _sha256(body).hexdigest()
@@ -249,8 +236,8 @@ def read_events(cursor: Cursor, known: KnownHead, seq: int, limit: int) -> list[
 
 def batches_behind(cursor: Cursor, known: KnownHead, seq: int, limit: int) -> Iterator[StoredBatch]:
     """The rows behind a seq, ascending, unverified; for a check (FORMAT-3)."""
-    for row in cursor.execute(_BEHIND, (place(known.jid, seq), place(known.jid, SEQ_MAX), limit)):
-        yield _stored(row)
+    for row in cursor.execute(_BEHIND, (known.jid, seq, limit)):
+        yield StoredBatch(*row)
 
 
 # ------------------------------------------------------------------------------------------------------------ trimming
@@ -264,12 +251,11 @@ def trim_batches(cursor: Cursor, jid: int, first_seq: int) -> None:
         jid: The journal.
         first_seq: The first seq to keep.
     """
-    start, end = place(jid, 0), place(jid, first_seq)
-    row = cursor.execute(_OLDEST_IN_WINDOW, (start, start | SEQ_MAX, WINDOW_BATCHES - 1)).fetchone()
-    stubs: list[tuple[bytes, int]] = []
-    for where, body in cursor.execute(_LEAVING, (start if row is None else row[0], end)):
+    row = cursor.execute(_OLDEST_IN_WINDOW, (jid, WINDOW_BATCHES - 1)).fetchone()
+    stubs: list[tuple[bytes, int, int]] = []
+    for last_seq, body in cursor.execute(_LEAVING, (jid, 0 if row is None else row[0], first_seq)):
         batch_id, event_ids = decode_event_ids(body)
         stub = encode_value({"batch_id": batch_id, "events": [{"event_id": event_id} for event_id in event_ids]})
-        stubs.append((stub, where))
-    cursor.execute(_EMPTY_BODIES, (start, end))
+        stubs.append((stub, jid, last_seq))
+    cursor.execute(_EMPTY_BODIES, (jid, first_seq))
     cursor.executemany(_SET_BODY, stubs)

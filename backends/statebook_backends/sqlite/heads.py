@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from statebook.errors import JournalCorrupt, LimitExceeded, UnsupportedFormat
+from statebook.errors import JournalCorrupt, UnsupportedFormat
 from statebook.keys import ThreadKey
 from statebook.model import FORMAT_VERSION
 from statebook.records import HeadState, JournalState
@@ -22,15 +22,6 @@ JOURNALS_REMEMBERED: Final = 1_024
 
 EVENTS_REMEMBERED: Final = 1_000_000
 """How many event ids are remembered at most, of all journals together."""
-
-SEQ_BITS: Final = 36
-"""How many bits of a batch's key are its last seq; the rest is the journal."""
-
-SEQ_MAX: Final = (1 << SEQ_BITS) - 1
-"""The last seq that a journal can reach."""
-
-JOURNALS_MAX: Final = (1 << (63 - SEQ_BITS)) - 1
-"""How many threads a file can hold."""
 
 _SELECT: Final = (
     "SELECT jid, user_id, agent_id, session_id, thread_id, format, journal_id, state, epoch, claim_nonce, writer_id, "
@@ -48,7 +39,7 @@ _UPDATE: Final = (
 _LOST: Final = "SELECT 1 FROM thread WHERE namespace = ? AND name = ?"
 _NEXT_JID: Final = (
     "SELECT max(coalesce((SELECT max(jid) FROM thread), 0), coalesce((SELECT max(jid) FROM journal), 0), "
-    "coalesce((SELECT max(place) >> 36 FROM batch), 0)) + 1"
+    "coalesce((SELECT max(jid) FROM batch), 0)) + 1"
 )
 _NAME_JID: Final = "INSERT INTO thread (jid, namespace, name) VALUES (?, ?, ?)"
 
@@ -100,6 +91,8 @@ class HeadCache:
         if known.window is None and before is not None and before.window is not None:
             known.window = before.window if before.window.chain == known.head.chain else None
         heads[known.head.journal_id] = known
+        if known.window is None and len(heads) <= JOURNALS_REMEMBERED:
+            return
         held = sum([0 if each.window is None else each.window.event_count for each in heads.values()])
         while len(heads) > 1 and (len(heads) > JOURNALS_REMEMBERED or held > EVENTS_REMEMBERED):
             _, gone = heads.popitem(last=False)
@@ -259,14 +252,5 @@ def write_head(cursor: Cursor, namespace: str, before: KnownHead | None, head: H
 def _new_row(cursor: Cursor, namespace: str, key: ThreadKey) -> int:
     """Give a thread its number."""
     jid: int = cursor.execute(_NEXT_JID).fetchone()[0]
-    if jid > JOURNALS_MAX:
-        raise LimitExceeded(
-            f"a file holds at most {JOURNALS_MAX} threads; begin another",
-            limit="threads",
-            maximum=JOURNALS_MAX,
-            actual=jid,
-            key=key.name,
-            backend="sqlite",
-        )
     cursor.execute(_NAME_JID, (jid, namespace, key.name))
     return jid

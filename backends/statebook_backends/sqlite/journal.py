@@ -42,10 +42,10 @@ from statebook.plan import (
 from statebook.plan_cursors import plan_advance_cursor, plan_open_cursor, plan_reset_cursor, plan_trim
 from statebook.records import CursorState, HeadState, JournalState, freeze
 from statebook_backends.sqlite.append import Append
-from statebook_backends.sqlite.batches import find_batch, place, read_events, trim_batches
+from statebook_backends.sqlite.batches import find_batch, read_events, trim_batches
 from statebook_backends.sqlite.cursors import read_cursor, read_cursors, write_cursor
 from statebook_backends.sqlite.database import Session
-from statebook_backends.sqlite.heads import SEQ_MAX, KnownHead, read_head, write_head
+from statebook_backends.sqlite.heads import KnownHead, read_head, write_head
 from statebook_backends.sqlite.options import SqliteOptions
 from statebook_backends.sqlite.verify import verify_journal
 
@@ -58,7 +58,7 @@ _LIST: Final = (
     "SELECT name, user_id, agent_id, session_id, thread_id FROM journal WHERE namespace = ? AND name > ? "
     "AND name < ? AND state = 'open' ORDER BY name LIMIT ?"
 )
-_DELETE_BATCHES: Final = "DELETE FROM batch WHERE place >= ? AND place <= ?"
+_DELETE_BATCHES: Final = "DELETE FROM batch WHERE jid = ?"
 _DELETE_CURSORS: Final = "DELETE FROM cursor WHERE jid = ?"
 _DELETE_JOURNAL: Final = "DELETE FROM journal WHERE jid = ?"
 _DELETE_THREAD: Final = "DELETE FROM thread WHERE jid = ?"
@@ -309,7 +309,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
             if isinstance(decision, Done) or known is None:
                 return False
             self._write(cursor, known, decision)
-            cursor.execute(_DELETE_BATCHES, _all_places(known.jid))
+            cursor.execute(_DELETE_BATCHES, (known.jid,))
             return True
 
         return self._run(decide, key)
@@ -322,8 +322,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
                 raise decision.error
             if isinstance(decision, Done) or known is None:
                 return False
-            cursor.execute(_DELETE_BATCHES, _all_places(known.jid))
-            for statement in (_DELETE_CURSORS, _DELETE_JOURNAL, _DELETE_THREAD):
+            for statement in (_DELETE_BATCHES, _DELETE_CURSORS, _DELETE_JOURNAL, _DELETE_THREAD):
                 cursor.execute(statement, (known.jid,))
             self._session.database.heads.drop(known.head.journal_id)
             return True
@@ -351,10 +350,6 @@ class SqliteThreadJournalStore(ThreadJournalStore):
             heads.drop(known.head.journal_id)
         heads.put(write_head(cursor, self._namespace, known, decision.state))
         return decision.state
-
-
-def _all_places(jid: int) -> tuple[int, int]:
-    return place(jid, 0), place(jid, SEQ_MAX)
 
 
 def _outcome(operation: Append) -> AppendOutcome:

@@ -9,7 +9,7 @@
 
 -- One row a thread that has or had a journal: its number, so that batches whose head was lost are recognised.
 CREATE TABLE thread (
-    jid INTEGER PRIMARY KEY,        -- below 2^27
+    jid INTEGER PRIMARY KEY,
     namespace TEXT NOT NULL,
     name TEXT NOT NULL,             -- ThreadKey.name
     UNIQUE (namespace, name)
@@ -42,18 +42,19 @@ CREATE TABLE journal (
 
 -- One row a batch: the batch itself and its receipt. Where it ends before journal.first_seq its events are trimmed
 -- away, and only the receipt is left, with the event ids of the newest ones.
--- The key is journal and last seq in one number: an append then touches three pages instead of four, and a page of
--- events is one range of the table itself, with no index in between.
+-- Rows lie in the order of commits, so that a group of many threads' batches fills pages one after the other. Batch ids
+-- come before the journal in their index for the same reason: ids that grow with time share its last page.
 CREATE TABLE batch (
-    place INTEGER PRIMARY KEY,      -- jid << 36 | last_seq
-    jid INTEGER NOT NULL CHECK (jid = place >> 36),
+    jid INTEGER NOT NULL,
     first_seq INTEGER NOT NULL,
+    last_seq INTEGER NOT NULL,
     batch_id TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     digest TEXT NOT NULL,           -- SHA-256 of the body
     chain TEXT NOT NULL,            -- the chain digest behind this batch
     body BLOB NOT NULL,             -- one line of JSON: batch_id and events
-    UNIQUE (jid, batch_id)
+    UNIQUE (jid, last_seq),
+    UNIQUE (batch_id, jid)
 ) STRICT;
 
 -- One row an export cursor (CURSOR-1). Outlives the deletion of its journal, not the purge.
@@ -134,6 +135,6 @@ SELECT
     coalesce(json_extract(e.value, '$.schema_version'), 2) AS schema_version,
     json_extract(e.value, '$.payload') AS payload
 FROM journal AS j
-JOIN batch AS b ON b.place >= (j.jid << 36 | j.first_seq) AND b.place <= (j.jid << 36 | j.last_seq)
+JOIN batch AS b ON b.jid = j.jid AND b.last_seq >= j.first_seq
 JOIN json_each(CAST(b.body AS TEXT), '$.events') AS e
 WHERE j.state = 'open' AND b.first_seq + e.key >= j.first_seq;
