@@ -22,8 +22,8 @@ KEY = ThreadKey("user", "agent", "session", "thread")
 class HonestStorage(AtomicJournalStorage):
     """Dictionaries under a lock.
 
-    `content_tokens` names a write by the hash of its bytes, as an object store does. `faults` are used up by commits, in
-    order: "before" is lost on the way there, "after" on the way back, "delayed" lands when `land` is called,
+    `content_tokens` names a write by the hash of its bytes, as an object store does. `faults` are used up by commits,
+    in order: "before" is lost on the way there, "after" on the way back, "delayed" lands when `land` is called,
     "unavailable" is refused, None goes through.
     """
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from honest_storage import HonestStorage
+
 from statebook.atomic import COMMIT_CONFLICT, CommitConflict, HeadRecord, NamePage
 from statebook.errors import OutcomeUnknown
 
@@ -41,7 +42,7 @@ class Actor:
                 self._play()
         except CurtainError:
             pass
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again by the scheduler
             self.error = error
         self.over = True
         self._stage.back.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from honest_storage import KEY, HonestStorage, batch, event
+
 from statebook.atomic_journal import AtomicThreadJournalStore
 from statebook.capabilities import Limits
 from statebook.errors import (

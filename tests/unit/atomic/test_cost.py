@@ -1,4 +1,4 @@
-"""What calls cost, counted: nothing grows with the length of a journal but the logarithm of it (HEAD-5, HEAD-6, READ-4)."""
+"""What calls cost, counted: nothing grows with a journal but by its logarithm (HEAD-5, HEAD-6, READ-4)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 
 import pytest
 from honest_storage import KEY, HonestStorage, event
+
 from statebook.atomic_head import decode_head
 from statebook.atomic_journal import AtomicThreadJournalStore
 from statebook.atomic_reader import thread_scope

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 from honest_storage import KEY, HonestStorage, batch
+
 from statebook.atomic_journal import AtomicThreadJournalStore
 from statebook.atomic_reader import thread_scope
 from statebook.atomic_state import AtomicAgentStateStore
-from statebook.errors import DataError, JournalCorrupt, StateCorrupt, StatebookError, UnsupportedFormat
+from statebook.errors import DataError, JournalCorrupt, StatebookError, StateCorrupt, UnsupportedFormat
 from statebook.index_tree import Shape
 from statebook.keys import StateKey, ThreadKey, ThreadScope
 from statebook.model import SlotKind, WriterClaim
@@ -173,6 +174,7 @@ def test_a_rewritten_history_under_a_right_seal_is_found_by_the_chain(
     storage: HonestStorage, claim: WriterClaim
 ) -> None:
     import msgspec
+
     from statebook.atomic_head import decode_head
 
     head = decode_head(storage.heads[SCOPE][0], KEY, KEY.name)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from honest_storage import KEY, HonestStorage, batch, event
+
 from statebook.atomic_journal import AtomicThreadJournalStore
 from statebook.atomic_moves import Memory
 from statebook.atomic_reader import thread_scope
@@ -89,7 +91,13 @@ def test_pages_of_any_size_give_every_event_once_and_in_order(store: AtomicThrea
 
 def test_payloads_come_back_byte_for_byte_from_tail_and_segment(store: AtomicThreadJournalStore) -> None:
     claim = store.claim(KEY, "writer")
-    payloads = [b"1.50", b'{"b": 1,"a":"\\u0000"}', "\"é👩‍👩‍👧\"".encode(), b"[1,2.0,-0.0,1e400]", b'"' + b"x" * 5_000 + b'"']
+    payloads = [
+        b"1.50",
+        b'{"b": 1,"a":"\\u0000"}',
+        '"é👩‍👩‍👧"'.encode(),
+        b"[1,2.0,-0.0,1e400]",
+        b'"' + b"x" * 5_000 + b'"',
+    ]
     for number, payload in enumerate(payloads * 3):
         store.append(claim, Batch(f"b{number}", (event(f"e{number}", payload),)), number)
     assert [e.payload for e in store.read_after(KEY, 0).events] == payloads * 3
@@ -227,39 +235,55 @@ def test_a_trim_passes_neither_cursor_nor_checkpoint(store: AtomicThreadJournalS
     assert store.trim(KEY, 10_000).first_seq == head.last_seq + 1
 
 
-def test_a_cursor_that_is_opened_beside_a_trim_is_not_passed(
-    storage: HonestStorage, store: AtomicThreadJournalStore
+@pytest.mark.parametrize("call", ["read_head", "commit", "list_scopes"])
+@pytest.mark.parametrize("nth", range(1, 7))
+@pytest.mark.parametrize("outer", ["trim", "open", "reset"])
+def test_a_trim_and_a_cursor_that_meet_anywhere_do_not_pass_each_other(
+    storage: HonestStorage, store: AtomicThreadJournalStore, outer: str, call: str, nth: int
 ) -> None:
-    filled(store, 50)
-    for nth in range(1, 12):
-        exporter = f"exporter-{nth}"
-        start = store.head(KEY)
-        assert start is not None
-        in_the_middle(storage, "read_head", lambda: store.trim(KEY, start.first_seq + 2), nth)  # noqa: B023
-        cursor = journals(storage).open_cursor(KEY, exporter)
-        storage.before_call = lambda call: None
-        head = store.head(KEY)
-        assert head is not None
-        assert cursor.acked_seq >= head.first_seq - 1
-        assert journals(storage).open_cursor(KEY, exporter).acked_seq == cursor.acked_seq
+    filled(store, 20)
+    beside = journals(storage)
+    version = 0
+    if outer == "reset":
+        cursor = store.open_cursor(KEY, "exporter")
+        version = store.advance_cursor(cursor, 15).version
+    acts = {
+        "trim": lambda: store.trim(KEY, 5),
+        "open": lambda: store.open_cursor(KEY, "exporter"),
+        "reset": lambda: store.reset_cursor(KEY, "exporter", 0, expected_version=version),
+    }
+    in_the_middle(
+        storage, call, lambda: beside.open_cursor(KEY, "exporter") if outer == "trim" else beside.trim(KEY, 5), nth
+    )
+    refused = False
+    try:
+        acts[outer]()
+    except Trimmed:
+        refused = True
+        assert outer == "reset"
+    storage.before_call = lambda name: None
+    head = store.head(KEY)
+    assert head is not None
+    if outer == "reset" and head.first_seq == 5 and not refused:
+        # The trim was over before the reset was written: its owner is told at the next call.
+        with pytest.raises(Trimmed):
+            store.open_cursor(KEY, "exporter")
+    else:
+        assert store.open_cursor(KEY, "exporter").acked_seq >= head.first_seq - 1
 
 
-def test_a_trim_that_a_new_cursor_meets_in_the_middle_stops_at_it(
+def test_a_trim_that_has_read_the_cursors_is_stopped_by_one_that_is_put_back(
     storage: HonestStorage, store: AtomicThreadJournalStore
 ) -> None:
-    for nth in range(1, 14):
-        key = ThreadKey("user", "agent", "session", f"thread-{nth}")
-        filled(store, 20, key)
-        for call in ("read_head", "commit", "list_scopes"):
-            in_the_middle(storage, call, lambda: journals(storage).open_cursor(key, call), nth)  # noqa: B023
-            try:
-                head = store.trim(key, 5)
-                opened = storage.heads.get(f"c/{key.name}/{call.replace('_', '_5f')}")
-            finally:
-                storage.before_call = lambda name: None
-            cursor = store.open_cursor(key, call)
-            assert opened is None or cursor.acked_seq >= head.first_seq - 1
-            store.reset_cursor(key, call, head.last_seq, expected_version=cursor.version)
+    filled(store, 20)
+    cursor = store.advance_cursor(store.open_cursor(KEY, "exporter"), 15)
+    beside = journals(storage)
+    # The second commit of a trim is the one that raises first_seq, after the cursors were read.
+    in_the_middle(
+        storage, "commit", lambda: beside.reset_cursor(KEY, "exporter", 0, expected_version=cursor.version), 2
+    )
+    assert store.trim(KEY, 10).first_seq == 1
+    assert store.open_cursor(KEY, "exporter").acked_seq == 0
 
 
 def test_the_collector_deletes_nothing_where_its_barrier_is_lost(
@@ -385,7 +409,20 @@ def test_exporters_do_not_touch_the_head(storage: HonestStorage, store: AtomicTh
 def test_listing_is_complete_over_pages_with_many_tombstones_between(storage: HonestStorage) -> None:
     storage = HonestStorage(page_max=7)
     store = journals(storage)
-    names = ["a", "A", "a-b", "a/b", "..", "\u00e9", "e\u0301", "x" * 500, "%", "_", "*", *[f"t{number}" for number in range(60)]]
+    names = [
+        "a",
+        "A",
+        "a-b",
+        "a/b",
+        "..",
+        "\u00e9",
+        "e\u0301",
+        "x" * 500,
+        "%",
+        "_",
+        "*",
+        *[f"t{number}" for number in range(60)],
+    ]
     live = []
     for number, name in enumerate(names):
         key = ThreadKey(None, "agent", "session", name)
@@ -418,7 +455,30 @@ def test_listing_starts_behind_a_thread_that_need_not_exist(store: AtomicThreadJ
         store.list_threads(ThreadScope("other"), after=after)
 
 
-# ----------------------------------------------------------------------------------------------------------- memory
+# ---------------------------------------------------------------------------------------------- threads and memory
+
+
+def test_threads_that_share_a_claim_append_each_batch_once(storage: HonestStorage) -> None:
+    stores = [journals(storage), journals(storage)]
+    claim = stores[0].claim(KEY, "writer")
+
+    def write(number: int) -> None:
+        store = stores[number % 2]
+        base = 0
+        for count in range(25):
+            receipt = None
+            while receipt is None:
+                try:
+                    receipt = store.append(claim, batch(f"w{number}-{count}", 2), base)
+                except HeadConflict as error:
+                    base = error.last_seq or 0
+            base = receipt.last_seq
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(write, range(6)))
+    ids = [e.event_id for e in stores[1].read_after(KEY, 0).events]
+    assert sorted(ids) == sorted(f"w{n}-{count}.{index}" for n in range(6) for count in range(25) for index in range(2))
+    assert stores[0].verify(KEY, deep=True).findings == ()
 
 
 def test_the_memory_is_bounded_and_lets_no_slot_in_use_go() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from honest_storage import KEY, HonestStorage, batch
+
 from statebook.atomic_journal import AtomicThreadJournalStore
 from statebook.atomic_state import AtomicAgentStateStore
 from statebook.errors import BackendUnavailable, OutcomeUnknown, WriterFenced
-from statebook.keys import StateKey
 from statebook.index_tree import Shape
+from statebook.keys import StateKey
 from statebook.model import NONE, SlotKind
 
 SLOT = StateKey("user", "session", "key")
