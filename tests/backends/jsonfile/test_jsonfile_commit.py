@@ -152,18 +152,20 @@ def test_two_processes_count_to_six_hundred_without_a_double(root: Path, python:
 def test_a_purge_leaves_no_name_behind_and_others_go_on(
     store: JsonFileAtomicJournalStorage, open_store: Any, root: Path, scope: str
 ) -> None:
-    other = open_store()
+    other, reader = open_store(), open_store()
     token = committed(store, scope, None, b"h", a=b"1")
-    assert other.read_head(scope) is not None
-    assert other.read_blob(scope, "a") == b"1"
+    for each in (other, reader):
+        assert each.read_head(scope) is not None
+        assert each.read_blob(scope, "a") == b"1"
     other.delete_blobs(scope, ["a"])
     assert other.delete_head(scope, token)
     assert list((root / "ns.default").iterdir()) == []
     assert store.read_head(scope) is None
     again = committed(store, scope, None, b"h2", a=b"2")
-    head = other.read_head(scope)
-    assert head is not None
-    assert (head.data, head.token, other.read_blob(scope, "a")) == (b"h2", again, b"2")
+    for each in (other, reader):
+        head = each.read_head(scope)
+        assert head is not None
+        assert (head.data, head.token, each.read_blob(scope, "a")) == (b"h2", again, b"2")
     committed(other, scope, again, b"h3", b=b"3")
     assert store.read_blob(scope, "b") == b"3"
 
@@ -240,6 +242,20 @@ def test_a_rename_without_room_or_right_is_certainly_not_applied(open_store: Any
     disk = FailingDisk(replace_at=1, code=code)
     store = open_store(medium=disk.medium())
     with pytest.raises(BackendUnavailable):
+        store.commit(scope, token, b"new")
+    head = store.read_head(scope)
+    assert head is not None
+    assert (head.data, head.token) == (b"old", token)
+    committed(store, scope, token, b"new")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_no_room_while_a_new_file_is_flushed_is_certainly_not_applied(open_store: Any, scope: str, code: int) -> None:
+    token = committed(open_store(), scope, None, b"old")
+    disk = FailingDisk(code=code)
+    store = open_store(medium=disk.medium())
+    disk.fsync_at = disk.fsyncs + 1
+    with pytest.raises(BackendUnavailable, match="make room"):
         store.commit(scope, token, b"new")
     head = store.read_head(scope)
     assert head is not None
