@@ -20,7 +20,7 @@ from statebook_backends.jsonfile.layout import (
 )
 from statebook_backends.jsonfile.options import JsonFileOptions
 from statebook_backends.jsonfile.root import open_root, root_path
-from statebook_backends.jsonfile.store import medium_of
+from statebook_backends.jsonfile.store import disk_of
 from statebook_backends.jsonfile.tree import Directory
 
 
@@ -38,7 +38,7 @@ def destroy_namespace(options: JsonFileOptions) -> None:
     path = root_path(options, os.environ)
     if not os.path.lexists(path):
         return
-    root, locks = open_root(path, options.lock_timeout_s, medium_of(options))
+    root, locks = open_root(path, options.lock_timeout_s, disk_of(options))
     name = namespace_directory(options.namespace)
     with ExitStack() as held:
         held.enter_context(classified(name, _nothing_to_poison))

@@ -35,7 +35,7 @@ class Planted(Exception):
 
 @contextmanager
 def classified(scope: str, poison: Callable[[], None]) -> Iterator[None]:
-    """Turn every error of the medium in one call into ours (ERR-1, ERR-2).
+    """Turn every error of the file system in one call into ours (ERR-1, ERR-2).
 
     Args:
         scope: What the call is about.
@@ -73,7 +73,7 @@ def classified(scope: str, poison: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def opening(root: str) -> Iterator[None]:
-    """Turn every error of the medium while a root is opened into ours (ERR-6).
+    """Turn every error of the file system while a root is opened into ours (ERR-6).
 
     Args:
         root: The root, for the message.

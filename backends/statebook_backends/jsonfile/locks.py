@@ -17,7 +17,7 @@ from typing import Final
 
 from statebook.errors import BackendUnavailable
 from statebook_backends.jsonfile.layout import BACKEND, STRIPES
-from statebook_backends.jsonfile.tree import Directory, Medium
+from statebook_backends.jsonfile.tree import Directory, Disk
 
 _PAUSE_MAX_S: Final = 0.005
 
@@ -67,17 +67,17 @@ class _Stripe:
 class StripeLocks:
     """The locks of one store in one process."""
 
-    def __init__(self, directory: Directory, timeout_s: float, medium: Medium) -> None:
+    def __init__(self, directory: Directory, timeout_s: float, disk: Disk) -> None:
         """Hold no lock yet.
 
         Args:
             directory: Where the lock files are.
             timeout_s: How long to wait for a lock.
-            medium: A clock and how to wait.
+            disk: A clock and how to wait.
         """
         self._directory = directory
         self._timeout_s = timeout_s
-        self._medium = medium
+        self._disk = disk
         self._stripes = tuple(_Stripe() for _ in range(STRIPES))
 
     def __del__(self) -> None:
@@ -102,7 +102,7 @@ class StripeLocks:
             BackendUnavailable: Others held it all the time.
         """
         stripe = self._stripes[number]
-        deadline = self._medium.monotonic() + self._timeout_s
+        deadline = self._disk.monotonic() + self._timeout_s
         if not stripe.lock.acquire(timeout=self._timeout_s):
             raise self._busy(key)
         try:
@@ -120,9 +120,9 @@ class StripeLocks:
     def _wait(self, fd: int, deadline: float, key: str) -> None:
         pause = 0.0001
         while not try_lock(fd):
-            if self._medium.monotonic() >= deadline:
+            if self._disk.monotonic() >= deadline:
                 raise self._busy(key)
-            self._medium.sleep(pause)
+            self._disk.sleep(pause)
             pause = min(pause * 1.5, _PAUSE_MAX_S)
 
     def _busy(self, key: str) -> BackendUnavailable:

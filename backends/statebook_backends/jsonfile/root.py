@@ -16,7 +16,7 @@ from statebook_backends.jsonfile.errors import Planted, opening
 from statebook_backends.jsonfile.layout import BACKEND, LOCKS, MARKER, TEMP, agent_directory
 from statebook_backends.jsonfile.locks import StripeLocks, exclusive_between_files
 from statebook_backends.jsonfile.options import HOME_VARIABLE, JsonFileOptions
-from statebook_backends.jsonfile.tree import Directory, Medium
+from statebook_backends.jsonfile.tree import Directory, Disk
 
 _PATH_BYTES_MAX: Final = 2_048
 _KIND: Final = "file-store"
@@ -62,7 +62,7 @@ def root_path(options: JsonFileOptions, environ: Mapping[str, str]) -> str:
     return path
 
 
-def open_root(path: str, lock_timeout_s: float, medium: Medium) -> tuple[Directory, StripeLocks]:
+def open_root(path: str, lock_timeout_s: float, disk: Disk) -> tuple[Directory, StripeLocks]:
     """Open a root; make it where there is none.
 
     Guarantees FORMAT-1: a directory that is not ours, or of another format, is refused and not changed. ATOM-7: a file
@@ -71,7 +71,7 @@ def open_root(path: str, lock_timeout_s: float, medium: Medium) -> tuple[Directo
     Args:
         path: The root.
         lock_timeout_s: How long to wait for a lock.
-        medium: How writes reach the disk.
+        disk: How writes reach the disk.
 
     Returns:
         The directory, and its locks.
@@ -88,13 +88,13 @@ def open_root(path: str, lock_timeout_s: float, medium: Medium) -> tuple[Directo
                 option="path",
                 backend=BACKEND,
             )
-        _make_directories(path, medium)
-        root = Directory(path, medium)
+        _make_directories(path, disk)
+        root = Directory(path, disk)
         marked = _check_marker(root, path)
         if not marked:
             _check_empty(root, path)
         directory = root.make_child(LOCKS)
-        locks = StripeLocks(directory, lock_timeout_s, medium)
+        locks = StripeLocks(directory, lock_timeout_s, disk)
         if not marked:
             _write_marker(root, path, locks)
         probe = TEMP + new_nonce()
@@ -108,7 +108,7 @@ def open_root(path: str, lock_timeout_s: float, medium: Medium) -> tuple[Directo
         return root, locks
 
 
-def _make_directories(path: str, medium: Medium) -> None:
+def _make_directories(path: str, disk: Disk) -> None:
     """Make a directory and those above it, each durable in the one above."""
     missing: list[str] = []
     above = path
@@ -121,7 +121,7 @@ def _make_directories(path: str, medium: Medium) -> None:
     for directory in {os.path.dirname(made) for made in (*missing, path)}:
         # Another user's directory may be passable and not readable; then who made it has flushed it, or nobody can.
         with suppress(PermissionError):
-            Directory(os.path.realpath(directory), medium).sync()
+            Directory(os.path.realpath(directory), disk).sync()
 
 
 def _check_marker(root: Directory, path: str) -> bool:

@@ -36,7 +36,7 @@ from statebook_backends.jsonfile.listing import scopes_in
 from statebook_backends.jsonfile.locks import StripeLocks
 from statebook_backends.jsonfile.options import JsonFileOptions
 from statebook_backends.jsonfile.root import open_root, root_path
-from statebook_backends.jsonfile.tree import Directory, Medium
+from statebook_backends.jsonfile.tree import Directory, Disk
 
 _LIMITS: Final = Limits()
 _HEADER_READ: Final = 512
@@ -91,14 +91,14 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
     """One directory a scope; the head is replaced by a rename, under a lock between processes (ATOM-1, ATOM-5)."""
 
     def __init__(
-        self, options: JsonFileOptions, *, new_nonce: Callable[[], str] = new_nonce, medium: Medium | None = None
+        self, options: JsonFileOptions, *, new_nonce: Callable[[], str] = new_nonce, disk: Disk | None = None
     ) -> None:
         """Open the storage; make the root where there is none.
 
         Args:
             options: Root, namespace, durability.
             new_nonce: Where tokens and temporary names come from.
-            medium: How writes reach the disk; None: as the options say.
+            disk: How writes reach the disk; None: as the options say.
 
         Raises:
             InvalidConfiguration: The root cannot be used as it is.
@@ -107,7 +107,7 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
         """
         self._options = options
         self._new_nonce = new_nonce
-        self._medium = medium or medium_of(options)
+        self._disk = disk or disk_of(options)
         self._capabilities = _capabilities(options.durability)
         self._path = root_path(options, os.environ)
         self._namespace = namespace_directory(options.namespace)
@@ -159,7 +159,7 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
         A change is seen as soon as it is renamed, and durable only when the directory is flushed. In between there is a
         file that says so; a reader that meets it, or the one of a writer that was killed, flushes the directory itself.
         """
-        if self._medium.fsync is not None and directory.has_file(PENDING):
+        if self._disk.fsync is not None and directory.has_file(PENDING):
             try:
                 directory.sync()
             except Unsettled as error:
@@ -214,7 +214,7 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
 
         Where the change fails, the file that says so stays: it does no harm, and an earlier writer may have left it.
         """
-        if self._medium.fsync is None:
+        if self._disk.fsync is None:
             yield
             return
         directory.touch(PENDING)
@@ -342,7 +342,7 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
                 opened.scopes.clear()
 
     def _open(self) -> _Opened:
-        return _Opened(*open_root(self._path, self._options.lock_timeout_s, self._medium))
+        return _Opened(*open_root(self._path, self._options.lock_timeout_s, self._disk))
 
     @contextmanager
     def _call(self, about: str | None) -> Iterator[_Opened]:
@@ -368,9 +368,9 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
         self._poisoned = True
 
 
-def medium_of(options: JsonFileOptions) -> Medium:
+def disk_of(options: JsonFileOptions) -> Disk:
     """How writes reach the disk by the options."""
-    return Medium() if options.durability == "host" else Medium(fsync=None)
+    return Disk() if options.durability == "host" else Disk(fsync=None)
 
 
 def _header(directory: Directory, scope: str) -> HeadHeader | None:

@@ -29,7 +29,7 @@ _IN_USE: Final = frozenset({5, 32, 33})
 _RENAME_ATTEMPTS: Final = 60
 
 
-class Medium:
+class Disk:
     """How writes reach the disk. Arguments, so that a test can make each of them fail.
 
     Attributes:
@@ -68,21 +68,21 @@ class Directory:
         prepared: Whether a writer has seen to it, since it was opened, that it is durable and holds no leftovers.
     """
 
-    __slots__ = ("_fd", "_medium", "_path", "prepared")
+    __slots__ = ("_disk", "_fd", "_path", "prepared")
 
-    def __init__(self, path: str, medium: Medium, *, parent_fd: int | None = None) -> None:
+    def __init__(self, path: str, disk: Disk, *, parent_fd: int | None = None) -> None:
         """Open a directory, and refuse a link in its place.
 
         Args:
             path: Its path.
-            medium: How writes reach the disk.
+            disk: How writes reach the disk.
             parent_fd: The descriptor of the directory that it is in, or None.
 
         Raises:
             OSError: It is not there, or not readable.
             Planted: It is a link or no directory.
         """
-        self._medium = medium
+        self._disk = disk
         self._path = path
         self._fd: int | None = None
         self.prepared = False
@@ -132,7 +132,7 @@ class Directory:
         return found
 
     def _enter(self, name: str) -> Directory:
-        return Directory(os.path.join(self._path, name), self._medium, parent_fd=self._fd)
+        return Directory(os.path.join(self._path, name), self._disk, parent_fd=self._fd)
 
     def names(self) -> list[str]:
         """What is in the directory, in no order."""
@@ -155,10 +155,10 @@ class Directory:
         Raises:
             Unsettled: The disk reported an error.
         """
-        if self._medium.fsync is None or self._fd is None:
+        if self._disk.fsync is None or self._fd is None:
             return
         try:
-            self._medium.fsync(self._fd)
+            self._disk.fsync(self._fd)
         except OSError as error:
             raise Unsettled from error
 
@@ -232,10 +232,10 @@ class Directory:
             raise
 
     def _flush(self, fd: int) -> None:
-        if self._medium.fsync is None:
+        if self._disk.fsync is None:
             return
         try:
-            self._medium.fsync(fd)
+            self._disk.fsync(fd)
         except OSError as error:
             if error.errno in FULL:
                 raise
@@ -251,11 +251,11 @@ class Directory:
         (old, at), (new, _) = self._at(source), self._at(target)
         for attempt in range(_RENAME_ATTEMPTS):
             try:
-                self._medium.replace(old, new, src_dir_fd=at, dst_dir_fd=at)
+                self._disk.replace(old, new, src_dir_fd=at, dst_dir_fd=at)
             except OSError as error:
                 in_use = getattr(error, "winerror", None) in _IN_USE
                 if in_use and attempt + 1 < _RENAME_ATTEMPTS:
-                    self._medium.sleep(min(0.001 * (attempt + 1), 0.05))
+                    self._disk.sleep(min(0.001 * (attempt + 1), 0.05))
                     continue
                 if in_use or error.errno in REFUSED:
                     raise

@@ -13,14 +13,14 @@ import pytest
 
 from statebook_backends.jsonfile.options import JsonFileOptions
 from statebook_backends.jsonfile.store import JsonFileAtomicJournalStorage
-from statebook_backends.jsonfile.tree import Medium
+from statebook_backends.jsonfile.tree import Disk
 
 SCOPE = "t/_n/agent/session/thread"
 
 
 class OpenStore(Protocol):
     def __call__(
-        self, namespace: str = "default", *, medium: Medium | None = None, lock_timeout_s: float = 30
+        self, namespace: str = "default", *, disk: Disk | None = None, lock_timeout_s: float = 30
     ) -> JsonFileAtomicJournalStorage: ...
 
 
@@ -35,14 +35,14 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_store(root: Path) -> Iterator[OpenStore]:
-    """Opens stores in the root, with an injected medium where one is given."""
+    """Opens stores in the root, with an injected disk where one is given."""
     opened: list[JsonFileAtomicJournalStorage] = []
 
     def open_one(
-        namespace: str = "default", *, medium: Medium | None = None, lock_timeout_s: float = 30
+        namespace: str = "default", *, disk: Disk | None = None, lock_timeout_s: float = 30
     ) -> JsonFileAtomicJournalStorage:
         options = JsonFileOptions(path=str(root), namespace=namespace, lock_timeout_s=lock_timeout_s)
-        store = JsonFileAtomicJournalStorage(options, medium=medium)
+        store = JsonFileAtomicJournalStorage(options, disk=disk)
         opened.append(store)
         return store
 

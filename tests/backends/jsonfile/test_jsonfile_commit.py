@@ -18,7 +18,7 @@ from statebook.errors import (
     StoreClosed,
 )
 from statebook_backends.jsonfile.store import JsonFileAtomicJournalStorage
-from statebook_backends.jsonfile.tree import Medium
+from statebook_backends.jsonfile.tree import Disk
 
 
 def committed(
@@ -204,8 +204,8 @@ class FailingDisk:
             raise self._error()
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
-    def medium(self) -> Medium:
-        return Medium(fsync=self.fsync, replace=self.replace, sleep=self.sleeps.append)
+    def injected(self) -> Disk:
+        return Disk(fsync=self.fsync, replace=self.replace, sleep=self.sleeps.append)
 
 
 def test_every_failing_fsync_of_a_commit_is_unknown_and_poisons_the_handle(open_store: Any, scope: str) -> None:
@@ -213,7 +213,7 @@ def test_every_failing_fsync_of_a_commit_is_unknown_and_poisons_the_handle(open_
     seen = 0
     for number in range(1, 30):
         disk = FailingDisk()
-        store = open_store(medium=disk.medium())
+        store = open_store(disk=disk.injected())
         disk.fsync_at = disk.fsyncs + number
         try:
             token = committed(store, scope, token, b"new", **{f"blob-{number}": b"2"})
@@ -240,7 +240,7 @@ def test_every_failing_fsync_of_a_commit_is_unknown_and_poisons_the_handle(open_
 def test_a_rename_without_room_or_right_is_certainly_not_applied(open_store: Any, scope: str, code: int) -> None:
     token = committed(open_store(), scope, None, b"old")
     disk = FailingDisk(replace_at=1, code=code)
-    store = open_store(medium=disk.medium())
+    store = open_store(disk=disk.injected())
     with pytest.raises(BackendUnavailable):
         store.commit(scope, token, b"new")
     head = store.read_head(scope)
@@ -253,7 +253,7 @@ def test_a_rename_without_room_or_right_is_certainly_not_applied(open_store: Any
 def test_no_room_while_a_new_file_is_flushed_is_certainly_not_applied(open_store: Any, scope: str, code: int) -> None:
     token = committed(open_store(), scope, None, b"old")
     disk = FailingDisk(code=code)
-    store = open_store(medium=disk.medium())
+    store = open_store(disk=disk.injected())
     disk.fsync_at = disk.fsyncs + 1
     with pytest.raises(BackendUnavailable, match="make room"):
         store.commit(scope, token, b"new")
@@ -266,7 +266,7 @@ def test_no_room_while_a_new_file_is_flushed_is_certainly_not_applied(open_store
 def test_any_other_error_of_a_rename_is_unknown(open_store: Any, scope: str) -> None:
     open_store()
     disk = FailingDisk(replace_at=1)
-    store = open_store(medium=disk.medium())
+    store = open_store(disk=disk.injected())
     with pytest.raises(OutcomeUnknown):
         store.commit(scope, None, b"new")
     with pytest.raises(BackendUnavailable):
@@ -278,7 +278,7 @@ def test_any_other_error_of_a_rename_is_unknown(open_store: Any, scope: str) -> 
 def test_a_reader_that_has_the_file_open_on_windows_is_waited_for(open_store: Any, scope: str, winerror: int) -> None:
     open_store()
     disk = FailingDisk(replace_at=5, code=errno.EACCES, winerror=winerror)
-    store = open_store(medium=disk.medium())
+    store = open_store(disk=disk.injected())
     committed(store, scope, None, b"new")
     assert (disk.replaces, len(disk.sleeps)) == (5, 4)
 
@@ -286,7 +286,7 @@ def test_a_reader_that_has_the_file_open_on_windows_is_waited_for(open_store: An
 def test_a_reader_that_never_lets_go_on_windows_is_unavailable(open_store: Any, scope: str) -> None:
     open_store()
     disk = FailingDisk(replace_at=10_000, code=errno.EACCES, winerror=32)
-    store = open_store(medium=disk.medium())
+    store = open_store(disk=disk.injected())
     with pytest.raises(BackendUnavailable):
         store.commit(scope, None, b"new")
     assert disk.replaces < 100

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from statebook_backends.jsonfile.store import JsonFileAtomicJournalStorage
-from statebook_backends.jsonfile.tree import Medium
+from statebook_backends.jsonfile.tree import Disk
 
 WRITER = """
 import sys
@@ -86,7 +86,7 @@ def test_a_reader_that_sees_a_change_before_it_is_durable_flushes_it_itself(
         flushed.append(fd)
         os.fsync(fd)
 
-    writer, reader = open_store(), open_store(medium=Medium(fsync=fsync))
+    writer, reader = open_store(), open_store(disk=Disk(fsync=fsync))
     token = writer.commit(scope, None, b"head")
     assert isinstance(token, str)
     flushed.clear()
@@ -112,7 +112,7 @@ def test_the_announcement_stands_from_before_the_rename_until_after_the_flush(
         seen.append(("fsync", (scope_path / "pending").exists()))
         os.fsync(fd)
 
-    store = open_store(medium=Medium(fsync=fsync, replace=replace))
+    store = open_store(disk=Disk(fsync=fsync, replace=replace))
     seen.clear()
     store.commit("t/_n/agent/session/thread", None, b"head")
     assert seen[-3:] == [("fsync", True), ("head.json", True), ("fsync", True)]

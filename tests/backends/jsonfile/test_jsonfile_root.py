@@ -15,7 +15,7 @@ from statebook.errors import BackendUnavailable, InvalidConfiguration, Unsupport
 from statebook_backends.jsonfile import locks
 from statebook_backends.jsonfile.options import JsonFileOptions
 from statebook_backends.jsonfile.store import JsonFileAtomicJournalStorage
-from statebook_backends.jsonfile.tree import Medium
+from statebook_backends.jsonfile.tree import Disk
 
 
 class Python(Protocol):
@@ -203,5 +203,5 @@ def test_a_disk_that_fails_while_a_root_is_opened_is_unavailable(root: Path) -> 
         raise OSError(errno.EIO, "Input/output error")
 
     with pytest.raises(BackendUnavailable):
-        JsonFileAtomicJournalStorage(JsonFileOptions(path=str(root)), medium=Medium(fsync=fsync))
+        JsonFileAtomicJournalStorage(JsonFileOptions(path=str(root)), disk=Disk(fsync=fsync))
     open_at(root)
