@@ -57,7 +57,6 @@ NONE_TAKES_OVER: Final = Mutant(
     "none-takes-over",
     "a claim on condition that nobody holds the journal takes it over all the same",
     wrapping(journal=_NoneTakesOver),
-    canary=True,
 )
 
 
@@ -215,7 +214,6 @@ FENCED_HEARTBEAT_ACCEPTED: Final = Mutant(
     "fenced-heartbeat-accepted",
     "a fenced writer's heartbeat is accepted, so that it never learns of the takeover",
     wrapping(journal=_HeartbeatForAll),
-    canary=True,
 )
 
 
@@ -273,7 +271,7 @@ class _TouchingReads(BadJournal):
 
 
 READ_BUMPS_GENERATION: Final = Mutant(
-    "read-bumps-generation", "a read writes the head again", wrapping(journal=_TouchingReads), canary=True
+    "read-bumps-generation", "a read writes the head again", wrapping(journal=_TouchingReads)
 )
 
 

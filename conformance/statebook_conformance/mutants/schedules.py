@@ -221,5 +221,4 @@ RELOAD_AND_CONTINUE: Final = Mutant(
     "reload-and-continue",
     "a fenced writer reads the head again by itself and goes on with what it finds there",
     wrapped_core(_GoesOn),
-    canary=True,
 )
