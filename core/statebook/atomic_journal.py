@@ -7,7 +7,7 @@ garbage in `collector`, damage reports in `atomic_verify`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, TypeVar
 
 import msgspec
@@ -36,6 +36,8 @@ from statebook.keys import ThreadKey, ThreadScope, check_id, decode_name, is_dig
 from statebook.model import (
     ANY,
     PAGE_MAX,
+    AppendOutcome,
+    AppendRequest,
     Batch,
     ClaimInfo,
     CollectReport,
@@ -191,10 +193,16 @@ class AtomicThreadJournalStore(ThreadJournalStore):
                     base_seq=base_seq,
                     key=claim.key.name,
                     backend=error.backend,
-                ) from error
+                ) from (error.__cause__ or error)
             if used is not None and slot.head is not None:
                 used.push(receipt, frozen.event_ids, window_mark(slot.head))
             return receipt
+
+    def append_many(self, requests: Sequence[AppendRequest]) -> tuple[AppendOutcome, ...]:
+        for request in requests:
+            check_seq(request.base_seq, "base_seq")
+        self._check_open()
+        return super().append_many(requests)
 
     def settle(self, claim: WriterClaim, batch_id: str, base_seq: int) -> Receipt | None:
         check_id(batch_id, "batch_id")
@@ -218,7 +226,7 @@ class AtomicThreadJournalStore(ThreadJournalStore):
                     base_seq=base_seq,
                     key=claim.key.name,
                     backend=error.backend,
-                ) from error
+                ) from (error.__cause__ or error)
 
     # ------------------------------------------------------------------------------------------------------ readers
 
@@ -277,6 +285,7 @@ class AtomicThreadJournalStore(ThreadJournalStore):
 
     def delete(self, key: ThreadKey) -> bool:
         self._check_open()
+        judged: set[str] = set()
 
         def judge(head: StoredHead | None, doubt: OutcomeUnknown | None) -> Decision[bool]:
             decision = plan_delete(_state(head), nonce=self._new_nonce())
@@ -284,6 +293,10 @@ class AtomicThreadJournalStore(ThreadJournalStore):
                 if doubt:
                     raise doubt
                 return decision
+            if doubt and decision.state.journal_id not in judged:
+                # Perhaps this call has deleted the journal already: another incarnation is not to follow it.
+                raise doubt
+            judged.add(decision.state.journal_id)
             return Write(StoredHead(decision.state), True)
 
         with self._heads.memory.hold(key.name) as slot:

@@ -39,7 +39,8 @@ class StoredSlot(msgspec.Struct, frozen=True):
 
     Attributes:
         key: The full key, compared on read.
-        version: Grows by one with each write, deletes included (STATE-2).
+        version: Grows by one with each save; a tombstone keeps it, so that none is issued twice (STATE-2).
+        generation: Grows by one with each write, deletes included.
         nonce: Fresh with each write (ATOM-2).
         deleted: Whether it is a tombstone.
         body: The value, or the framed items of a list's tail.
@@ -50,6 +51,7 @@ class StoredSlot(msgspec.Struct, frozen=True):
 
     key: StateKey
     version: int
+    generation: int
     nonce: str
     deleted: bool = False
     body: bytes = b""
@@ -61,6 +63,7 @@ class StoredSlot(msgspec.Struct, frozen=True):
 class _WireSlot(msgspec.Struct, frozen=True, omit_defaults=True):
     key: StateKey
     version: int
+    generation: int
     nonce: str
     deleted: bool = False
     length: int = 0
@@ -124,7 +127,15 @@ class SlotRecords:
                 "the record belongs to another slot", what="key", expected=name, found=wire.key.name, key=name
             )
         stored = StoredSlot(
-            wire.key, wire.version, wire.nonce, wire.deleted, body, wire.length, wire.bytes, wire.levels
+            wire.key,
+            wire.version,
+            wire.generation,
+            wire.nonce,
+            wire.deleted,
+            body,
+            wire.length,
+            wire.bytes,
+            wire.levels,
         )
         return stored, record.token
 
@@ -132,7 +143,7 @@ class SlotRecords:
         """Judge the record and commit what is decided, until it is decided.
 
         Guarantees STATE-4: of racing commits on one record one succeeds. ERR-2: a commit of unknown outcome is certain
-        again where the record carries its nonce, or its version under another nonce.
+        again where the record carries its nonce, or its generation under another nonce.
 
         Args:
             kind: The kind.
@@ -160,7 +171,7 @@ class SlotRecords:
                 now = self._reread(kind, slot, error)
                 if now is not None and now.nonce == decision.record.nonce:
                     return decision.answer
-                if now is None or now.version != decision.record.version:
+                if now is None or now.generation != decision.record.generation:
                     raise
         raise BackendUnavailable(
             f"too much contention: {TRIES_MAX} attempts met a newer version; try again later", key=slot.name
@@ -172,6 +183,7 @@ class SlotRecords:
             _WireSlot(
                 record.key,
                 record.version,
+                record.generation,
                 record.nonce,
                 record.deleted,
                 record.length,
@@ -237,13 +249,12 @@ def tail_first(record: StoredSlot) -> int:
 
 
 def with_items(
-    record: StoredSlot, base: int, items: Iterable[bytes], new_nonce: Callable[[], str], shape: Shape
+    record: StoredSlot, items: Iterable[bytes], new_nonce: Callable[[], str], shape: Shape
 ) -> tuple[StoredSlot, dict[str, bytes]]:
     """Put items behind a list's others: into the tail, or with it into segments where it is full (STATE-7, HEAD-5).
 
     Args:
         record: The new record, without these items.
-        base: The version that it is built on, for blob names (HEAD-4).
         items: The items.
         new_nonce: Fresh randomness.
         shape: The bounds.
@@ -258,7 +269,7 @@ def with_items(
         return msgspec.structs.replace(record, length=length, body=b"".join([record.body, *frames])), {}
 
     def new_name() -> str:
-        return blob_name(base, new_nonce())
+        return blob_name(record.generation - 1, new_nonce())
 
     levels = record.levels
     blobs: dict[str, bytes] = {}

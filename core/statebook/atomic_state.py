@@ -5,10 +5,11 @@ A slot is one scope with one record: `atomic_slots` has its form and the commit 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
+from msgspec.structs import replace
 
 from statebook.atomic import AtomicJournalStorage
 from statebook.atomic_sessions import SlotListing
@@ -36,6 +37,14 @@ from statebook.plan import Done
 from statebook.state import AgentStateStore
 
 
+class _Replaced(msgspec.Struct, frozen=True):
+    """A record, the one that has taken its place, and the blobs that this one brought."""
+
+    record: StoredSlot | None
+    by: StoredSlot
+    written: frozenset[str]
+
+
 class AtomicAgentStateStore(AgentStateStore):
     """Agent state over an atomic storage. The store owns the storage: closing the one closes the other."""
 
@@ -60,7 +69,7 @@ class AtomicAgentStateStore(AgentStateStore):
         self._pause = pause
         self._shape = shape
         self._closed = False
-        self._capabilities = msgspec.structs.replace(storage.capabilities, features=frozenset())
+        self._capabilities = replace(storage.capabilities, features=frozenset())
         self._records = SlotRecords(storage, pause)
         self._listing = SlotListing(storage, self._records)
 
@@ -83,8 +92,8 @@ class AtomicAgentStateStore(AgentStateStore):
 
         def judge(current: StoredSlot | None) -> SlotWrite[int]:
             self._require(slot, SlotKind.DOCUMENT, current, expected)
-            version = _next_version(current)
-            return SlotWrite(StoredSlot(slot, version, self._new_nonce(), body=value), version)
+            record = self._next(slot, current, body=value)
+            return SlotWrite(record, record.version)
 
         return self._records.move(SlotKind.DOCUMENT, slot, judge)
 
@@ -117,9 +126,13 @@ class AtomicAgentStateStore(AgentStateStore):
             live = _live(current)
             if (live.length if live else 0) != expected_length:
                 raise self._conflict(slot, SlotKind.LIST, live, f"length {expected_length}")
-            base = live or StoredSlot(slot, 0, "")
-            self._capabilities.limits.check("list_bytes_max", base.bytes + size, slot.name)
-            return self._longer(base, current, items, size)
+            had = live.bytes if live else 0
+            self._capabilities.limits.check("list_bytes_max", had + size, slot.name)
+            record = self._next(slot, current, size=had + size)
+            if live:
+                record = replace(record, body=live.body, length=live.length, levels=live.levels)
+            record, blobs = with_items(record, items, self._new_nonce, self._shape)
+            return SlotWrite(record, record.version, blobs)
 
         return self._records.move(SlotKind.LIST, slot, judge)
 
@@ -128,27 +141,16 @@ class AtomicAgentStateStore(AgentStateStore):
         size = self._check_items(slot, items)
         self._capabilities.limits.check("list_bytes_max", size, slot.name)
         self._check_open()
-        replaced: StoredSlot | None = None
-        written: Mapping[str, bytes] = {}
 
-        def judge(current: StoredSlot | None) -> SlotWrite[int]:
-            nonlocal replaced, written
+        def judge(current: StoredSlot | None) -> SlotWrite[_Replaced]:
             self._require(slot, SlotKind.LIST, current, expected)
-            write = self._longer(StoredSlot(slot, 0, ""), current, items, size)
-            replaced, written = current, write.blobs or {}
-            return write
+            record = self._next(slot, current, size=size)
+            record, blobs = with_items(record, items, self._new_nonce, self._shape)
+            return SlotWrite(record, _Replaced(current, record, frozenset(blobs)), blobs)
 
-        version = self._records.move(SlotKind.LIST, slot, judge)
-        self._sweep(slot, replaced, version, written)
-        return version
-
-    def _longer(
-        self, base: StoredSlot, current: StoredSlot | None, items: Sequence[bytes], size: int
-    ) -> SlotWrite[int]:
-        version = _next_version(current)
-        record = msgspec.structs.replace(base, version=version, nonce=self._new_nonce(), bytes=base.bytes + size)
-        record, blobs = with_items(record, version - 1, items, self._new_nonce, self._shape)
-        return SlotWrite(record, version, blobs)
+        replaced = self._records.move(SlotKind.LIST, slot, judge)
+        self._sweep(replaced)
+        return replaced.by.version
 
     # ------------------------------------------------------------------------------------------------------ deleting
 
@@ -157,20 +159,19 @@ class AtomicAgentStateStore(AgentStateStore):
             raise ValueError("expected must be ANY or a positive version: an absent slot cannot be deleted")
         _check_expected(expected)
         self._check_open()
-        replaced: StoredSlot | None = None
 
-        def judge(current: StoredSlot | None) -> SlotWrite[bool] | Done[bool]:
-            nonlocal replaced
+        def judge(current: StoredSlot | None) -> SlotWrite[_Replaced | None] | Done[_Replaced | None]:
             self._require(slot, kind, current, expected)
-            if _live(current) is None:
-                return Done(False)
-            replaced = current
-            return SlotWrite(StoredSlot(slot, _next_version(current), self._new_nonce(), deleted=True), True)
+            live = _live(current)
+            if live is None:
+                return Done(None)
+            record = replace(self._next(slot, live), version=live.version, deleted=True)
+            return SlotWrite(record, _Replaced(live, record, frozenset()))
 
-        deleted = self._records.move(kind, slot, judge)
-        if deleted and kind is SlotKind.LIST:
-            self._sweep(slot, replaced, _next_version(replaced), {})
-        return deleted
+        replaced = self._records.move(kind, slot, judge)
+        if replaced is not None and kind is SlotKind.LIST:
+            self._sweep(replaced)
+        return replaced is not None
 
     def delete_session(self, session: SessionKey) -> int:
         self._check_open()
@@ -255,26 +256,27 @@ class AtomicAgentStateStore(AgentStateStore):
             backend=self._capabilities.backend,
         )
 
-    def _sweep(self, slot: StateKey, replaced: StoredSlot | None, version: int, written: Mapping[str, bytes]) -> None:
+    def _next(self, slot: StateKey, current: StoredSlot | None, *, body: bytes = b"", size: int = 0) -> StoredSlot:
+        """An empty record that follows another one."""
+        version, generation = (current.version, current.generation) if current else (0, 0)
+        return StoredSlot(slot, version + 1, generation + 1, self._new_nonce(), body=body, bytes=size)
+
+    def _sweep(self, replaced: _Replaced) -> None:
         """Delete what a replaced or deleted list has left behind: its segments, and those of commits that failed.
 
-        The commit of this version is the barrier: nothing that was built on an older record can be committed any more
-        (LIFE-3). What cannot be deleted now stays for the next replacement; the list itself has been committed.
+        The commit of this generation is the barrier: nothing that was built on an older record can be committed any
+        more (LIFE-3). What cannot be deleted now stays for the next replacement; the list itself has been committed.
         """
-        if replaced is None or not replaced.levels:
+        if replaced.record is None or not replaced.record.levels:
             return
-        scope = slot_root(SlotKind.LIST) + slot.name
+        scope = slot_root(SlotKind.LIST) + replaced.by.key.name
         with suppress(StatebookError):
-            doomed = built_before(list(listed_blobs(self._storage, scope)), version)
-            delete_all(self._storage, scope, [name for name in doomed if name not in written])
+            doomed = built_before(list(listed_blobs(self._storage, scope)), replaced.by.generation)
+            delete_all(self._storage, scope, [name for name in doomed if name not in replaced.written])
 
 
 def _live(current: StoredSlot | None) -> StoredSlot | None:
     return None if current is None or current.deleted else current
-
-
-def _next_version(current: StoredSlot | None) -> int:
-    return 1 if current is None else current.version + 1
 
 
 def _check_expected(expected: ExpectedVersion) -> None:

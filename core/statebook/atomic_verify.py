@@ -138,6 +138,8 @@ class _Check:
             self.found("tail", str(error))
             return
         self._lines([line for line in tail if line.last >= state.first_seq])
+        if self._deep and self._at is None and state.first_seq <= state.last_seq:
+            self.found("contiguity", f"no batch is there from seq {state.first_seq} on", state.first_seq)
         if self._at is not None and self._at != state.last_seq + 1:
             self.found("contiguity", f"the head ends at {state.last_seq}, its batches at {self._at - 1}", self._at)
         if self._chain is not None and self._chain != state.chain:
