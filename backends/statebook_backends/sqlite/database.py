@@ -59,19 +59,28 @@ class Database:
         self._settings = settings
         self._paused = (False, False)
         self._forked_in_use = False
+        self._file: tuple[FileSettings, int, int] | None = None
         self.writer = Writer(self._open_writer, self.heads.clear, patience_s)
         self.readers = ReaderPool(self._open_reader, patience_s)
         self.writer.connect()
 
     def _open_writer(self) -> Connection:
         self._check_usable()
-        return open_writer(self._settings)
+        connection = open_writer(self._settings)
+        self._file = _identity(self._settings)
+        return connection
 
     def _open_reader(self) -> Connection:
         self._check_usable()
         return open_reader(self._settings)
 
     def _check_usable(self) -> None:
+        if self._file is not None and self._file != _identity(self._settings):
+            raise BackendUnavailable(
+                "the database file was moved, removed or replaced while it was open; close the store and open it anew",
+                key=self._settings.path,
+                backend="sqlite",
+            )
         if self._forked_in_use:
             raise BackendUnavailable(
                 "the process was forked while calls held the database, so the child cannot use it; fork at a quiet "

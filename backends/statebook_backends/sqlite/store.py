@@ -29,6 +29,7 @@ APPLICATION_ID: Final = 0x53544244
 
 _BACKEND: Final = "sqlite"
 _SQLITE_MIN: Final = (3, 38, 0)
+_HEADER_BYTES: Final = 100
 _STATEMENTS_KEPT: Final = 256
 _RETRY_PAUSE_S: Final = 0.01
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
@@ -89,6 +90,8 @@ def resolve(path: str) -> str:
     if not os.path.isdir(directory):
         raise _refused(f"the directory {directory!r} does not exist; create it, or name another file")
     if os.path.exists(real):
+        if 0 < os.stat(real).st_size < _HEADER_BYTES:
+            raise _refused(f"{real!r} is not an SQLite database; nothing was changed. Name another file")
         if not stat.S_ISREG(os.stat(real).st_mode):
             raise _refused(f"{real!r} is no regular file; name another file")
         if not os.access(real, os.R_OK | os.W_OK):

@@ -75,9 +75,9 @@ class _Walk:
             if chain_next(chain, batch.digest, first, batch.last_seq, batch.epoch) != batch.chain:
                 self._find("chain", "the chain is broken at the batch", first)
         self._before = batch
-        self.batches += 1
         if batch.last_seq >= self._head.first_seq:
-            self.events += batch.last_seq - max(first, self._head.first_seq) + 1
+            self.batches += 1
+            self.events += batch.last_seq - first + 1
 
     def end(self, *, anything_expected: bool) -> None:
         """Check that the walk ended where the head says."""
