@@ -320,5 +320,5 @@ PATH_ESCAPE: Final = Mutant(
     "path-escape",
     "an id that climbs with '..' is stored outside of the namespace's directory",
     wrapping(state=_Escaping),
-    base="file://{directory}",
+    base="sqlite:///{directory}/mutant.db",
 )

@@ -10,7 +10,7 @@ from statebook.model import ANY, ExpectedVersion, KeyPage, ListValue, SessionPag
 from statebook_conformance.mutants.mutant import Mutant
 from statebook_conformance.mutants.wrapping import BadState, wrapping
 
-_FILES: Final = "file://{directory}"
+_MEDIUM: Final = "sqlite:///{directory}/mutant.db"
 
 # --------------------------------------------------------------------------------------------------------------- lists
 
@@ -113,10 +113,10 @@ APPEND_NOTHING_IGNORED: Final = Mutant(
 )
 ITEMS_IN_TEXT_ORDER: Final = Mutant("items-in-text-order", "item 10 comes before item 2", wrapping(state=_TextOrder))
 APPEND_REWRITES_LIST: Final = Mutant(
-    "append-rewrites-list", "an append writes the whole list again", wrapping(state=_Rewriting), base=_FILES
+    "append-rewrites-list", "an append writes the whole list again", wrapping(state=_Rewriting), base=_MEDIUM
 )
 APPEND_KEEPS_SNAPSHOTS: Final = Mutant(
-    "append-keeps-snapshots", "every append keeps a copy of the whole list", wrapping(state=_Snapshots), base=_FILES
+    "append-keeps-snapshots", "every append keeps a copy of the whole list", wrapping(state=_Snapshots), base=_MEDIUM
 )
 
 
@@ -210,10 +210,10 @@ DELETE_LEAVES_ORPHANS: Final = Mutant(
     "delete-leaves-orphans",
     "deleting a session removes its entries and leaves the values in the medium",
     wrapping(state=_Orphans),
-    base=_FILES,
+    base=_MEDIUM,
 )
 SAVE_KEEPS_HISTORY: Final = Mutant(
-    "save-keeps-history", "every save keeps all values before it", wrapping(state=_History), base=_FILES
+    "save-keeps-history", "every save keeps all values before it", wrapping(state=_History), base=_MEDIUM
 )
 
 
