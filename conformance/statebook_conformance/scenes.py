@@ -89,9 +89,8 @@ def read_all(ctx: Context, journal: ThreadJournalStore, key: ThreadKey, *, after
         after += len(page.events)
         if not page.has_more:
             return tuple(events)
-        if not page.events:
-            break
-    ctx.fail(f"{key.thread_id}: has_more stays true behind seq {after}, and no page has anything")
+        ctx.check(page.events, f"{key.thread_id}: has_more is true behind seq {after}, and the page is empty")
+    return ctx.fail(f"{key.thread_id}: after {PAGES_MAX} pages has_more is still true")
 
 
 def names(events: Sequence[RecordedEvent]) -> list[tuple[int, str]]:

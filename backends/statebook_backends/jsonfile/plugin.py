@@ -11,6 +11,7 @@ from statebook_backends.jsonfile.options import JsonFileOptions
 
 if TYPE_CHECKING:
     from statebook.atomic import AtomicJournalStorage
+    from statebook.medium import Medium
 
 
 @hookimpl
@@ -34,6 +35,14 @@ def statebook_destroy_namespace(options: BackendOptions) -> bool:
 
     destroy_namespace(_own(options))
     return True
+
+
+@hookimpl
+def statebook_open_medium(options: BackendOptions) -> Medium:
+    """Show the files of a namespace."""
+    from statebook_backends.jsonfile.medium import JsonFileMedium
+
+    return JsonFileMedium(_own(options))
 
 
 def _own(options: BackendOptions) -> JsonFileOptions:

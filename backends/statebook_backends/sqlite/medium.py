@@ -1,5 +1,8 @@
 """The raw rows of a namespace, one record a column, for conformance and forensics.
 
+The columns by which a row is found (its number, its namespace, name, scope or kind) are what records are named by, and
+are no records. A column that holds NULL is none either.
+
 Table and column names in statements come from the list below and from the schema, never from data.
 """
 
@@ -28,6 +31,8 @@ _TABLES: Final = {
     "atomic_head": "namespace = ?",
     "atomic_blob": "namespace = ?",
 }
+_ADDRESS: Final = frozenset({"namespace", "name", "scope", "kind"})
+_NUMBERS: Final = frozenset({("thread", "jid"), ("journal", "jid"), ("slot", "sid")})
 
 
 class SqliteMedium(Medium):
@@ -57,7 +62,7 @@ class SqliteMedium(Medium):
                     found.extend(
                         f"{table}/{row[0]}/{column}"
                         for column, value in zip(columns, row[1:], strict=True)
-                        if value is not None
+                        if value is not None and not _is_address(table, column)
                     )
         return tuple(sorted(found))
 
@@ -86,6 +91,8 @@ class SqliteMedium(Medium):
                     cursor.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(row.values()))  # noqa: S608
                 else:
                     cursor.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (value, rowid))  # noqa: S608
+                    if cursor.rowcount == 0:
+                        return ValueError(f"{record}: the row is gone, and was not removed through this medium")
             except (ValueError, OverflowError, DriverError) as error:
                 return ValueError(f"{record} cannot hold these bytes: {error}")
             return None
@@ -109,6 +116,13 @@ class SqliteMedium(Medium):
 
     def close(self) -> None:
         self._session.close()
+
+
+def _is_address(table: str, column: str) -> bool:
+    """Tell whether a row is found by this column. The name in `thread` is shown: there is nothing else in it."""
+    if (table, column) == ("thread", "name"):
+        return False
+    return column in _ADDRESS or (table, column) in _NUMBERS
 
 
 def _parts(record: str) -> tuple[str, int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Literal
 
 import msgspec
@@ -19,29 +19,15 @@ from statebook.errors import (
 from statebook.journal import ThreadJournalStore
 from statebook.keys import ThreadKey
 from statebook.model import ANY, ClaimInfo, Expect, ExportCursor, WriterClaim
-from statebook.plugins import Requirement
 from statebook_conformance.mutants.forward import ForwardBackend, ForwardJournal
 from statebook_conformance.mutants.mutant import Mutant
+from statebook_conformance.mutants.wrapping import wrapping
 from statebook_conformance.target import TargetBackend
 
-JournalWrapper = Callable[[ThreadJournalStore], ThreadJournalStore]
 
-
-def wrapping(wrapper: JournalWrapper) -> Callable[[TargetBackend], ForwardBackend]:
-    """Make the backend function of a mutant that wraps each journal store.
-
-    Args:
-        wrapper: Wraps one opened store.
-
-    Returns:
-        What `Mutant` takes.
-    """
-
-    class _Wrapping(ForwardBackend):
-        def open_journal(self, require: Iterable[Requirement] = ()) -> ThreadJournalStore:
-            return wrapper(self.inner.open_journal(require))
-
-    return _Wrapping
+def wrapped(maker: Callable[[ThreadJournalStore], ThreadJournalStore]) -> Callable[[TargetBackend], ForwardBackend]:
+    """What `Mutant` takes as `wrap`, for journal stores that are wrapped one by one and share nothing."""
+    return wrapping(journal=lambda inner, _: maker(inner))
 
 
 # ---------------------------------------------------------------------------------------------------------- CURSOR-1
@@ -275,56 +261,58 @@ class _IgnoresTheTrim(ForwardJournal):
 CURSOR_MOVES_THE_HEAD: Final = Mutant(
     "cursor-moves-the-head",
     "cursors are kept inside the head, so that exporters contend with the writer",
-    wrapping(_MovesTheHead),
+    wrapped(_MovesTheHead),
 )
 CURSOR_NAMES_FOLD_CASE: Final = Mutant(
-    "cursor-names-fold-case", "two exporters whose names differ by case share one cursor", wrapping(_FoldsCase)
+    "cursor-names-fold-case", "two exporters whose names differ by case share one cursor", wrapped(_FoldsCase)
 )
 CURSOR_NOT_FENCED: Final = Mutant(
-    "cursor-not-fenced", "an old exporter overwrites a newer one's cursor", wrapping(_NotFenced), canary=True
+    "cursor-not-fenced", "an old exporter overwrites a newer one's cursor", wrapped(_NotFenced), canary=True
 )
 CURSOR_FENCED_IN_MEMORY: Final = Mutant(
     "cursor-fenced-in-memory",
     "each handle fences the openers that it knows, and heals itself where another handle was faster",
-    wrapping(_FencedInMemory),
+    wrapped(_FencedInMemory),
     base="file://{directory}",
 )
 CURSOR_GOES_BACK: Final = Mutant(
-    "cursor-goes-back", "a late acknowledgement moves the cursor back", wrapping(_GoesBack), canary=True
+    "cursor-goes-back", "a late acknowledgement moves the cursor back", wrapped(_GoesBack), canary=True
 )
 CURSOR_PASSES_THE_END: Final = Mutant(
-    "cursor-passes-the-end", "a cursor moves past the end, and what is written next is skipped", wrapping(_PassesTheEnd)
+    "cursor-passes-the-end", "a cursor moves past the end, and what is written next is skipped", wrapped(_PassesTheEnd)
 )
 CURSOR_ADVANCES_BY_VERSION: Final = Mutant(
     "cursor-advances-by-version",
     "a retried advance fails, because the first attempt has changed the version",
-    wrapping(_AdvancesByVersion),
+    wrapped(_AdvancesByVersion),
 )
 CURSOR_RESET_UNCONDITIONAL: Final = Mutant(
-    "cursor-reset-unconditional", "a reset does not look at what it replaces", wrapping(_ResetUnconditional)
+    "cursor-reset-unconditional", "a reset does not look at what it replaces", wrapped(_ResetUnconditional)
 )
 CURSOR_RESET_FENCES_NOBODY: Final = Mutant(
     "cursor-reset-fences-nobody",
     "after a reset the running exporter goes on and undoes it",
-    wrapping(_ResetFencesNobody),
+    wrapped(_ResetFencesNobody),
 )
 CURSOR_KEPT_BY_BATCH: Final = Mutant(
-    "cursor-kept-by-batch", "the position is rounded up to the end of a batch of five", wrapping(_KeptByBatch)
+    "cursor-kept-by-batch", "the position is rounded up to the end of a batch of five", wrapped(_KeptByBatch)
 )
 CURSOR_MOVED_BEFORE_THE_ACKNOWLEDGEMENT: Final = Mutant(
     "cursor-moved-before-the-acknowledgement",
     "the cursor moves when events are handed out, and a crash skips them",
-    wrapping(_MovedBeforeTheAcknowledgement),
+    wrapped(_MovedBeforeTheAcknowledgement),
 )
 CURSOR_SURVIVES_DELETE: Final = Mutant(
-    "cursor-survives-delete", "a cursor of a deleted journal skips events of the next one", wrapping(_SurvivesDelete)
+    "cursor-survives-delete", "a cursor of a deleted journal skips events of the next one", wrapped(_SurvivesDelete)
 )
 CURSOR_REPAIRS_ITSELF: Final = Mutant(
-    "cursor-repairs-itself", "a cursor that does not fit starts again somewhere, without a word", wrapping(_RepairsItself)
+    "cursor-repairs-itself",
+    "a cursor that does not fit starts again somewhere, without a word",
+    wrapped(_RepairsItself),
 )
 CURSOR_CREATES_THE_JOURNAL: Final = Mutant(
-    "cursor-creates-the-journal", "opening a cursor creates the journal", wrapping(_CreatesTheJournal)
+    "cursor-creates-the-journal", "opening a cursor creates the journal", wrapped(_CreatesTheJournal)
 )
 CURSOR_IGNORES_THE_TRIM: Final = Mutant(
-    "cursor-ignores-the-trim", "a new cursor starts at 0 and fails at its first read", wrapping(_IgnoresTheTrim)
+    "cursor-ignores-the-trim", "a new cursor starts at 0 and fails at its first read", wrapped(_IgnoresTheTrim)
 )

@@ -1,7 +1,8 @@
-"""CURSOR, one caller at a time: own records, forward only, never past the end, and an error wherever one might guess."""
+"""CURSOR, one caller at a time: own records, forward only, never past the end, and errors instead of guesses."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, cast
 
 from statebook.errors import (
@@ -51,7 +52,7 @@ def own_record(ctx: Context) -> None:
     for place, name in enumerate(exporters, 1):
         ctx.equal(_stands(ctx, name), place, f"the cursor of {name[:20]!r} seen by another handle")
     for name, why in refused_ids()[:6]:
-        ctx.raises(InvalidKey, lambda name=name: journal.open_cursor(_KEY, name), f"open_cursor with an id that is {why}")
+        ctx.raises(InvalidKey, partial(journal.open_cursor, _KEY, name), f"open_cursor with an id that is {why}")
 
 
 @rule(
@@ -71,7 +72,7 @@ def newest_opener(ctx: Context) -> None:
     ctx.equal(second.acked_seq, 2, "where the second opener finds the cursor")
     for to_seq in (2, 3, 9):
         error = ctx.raises(
-            CursorFenced, lambda to=to_seq: old.advance_cursor(first, to), f"the old opener's advance to {to_seq}"
+            CursorFenced, partial(old.advance_cursor, first, to_seq), f"the old opener's advance to {to_seq}"
         )
         ctx.equal(error.current_epoch, second.epoch, "the epoch that CursorFenced carries")
     second = new.advance_cursor(second, 5)
@@ -95,14 +96,14 @@ def forward_only(ctx: Context) -> None:
     cursor = journal.advance_cursor(journal.open_cursor(_KEY, "x"), 3)
     ctx.equal(cursor.acked_seq, 3, "the cursor after advance to 3")
     for to_seq in (0, 2):
-        ctx.raises(CursorRegression, lambda to=to_seq: journal.advance_cursor(cursor, to), f"from 3 back to {to_seq}")
+        ctx.raises(CursorRegression, partial(journal.advance_cursor, cursor, to_seq), f"from 3 back to {to_seq}")
     for to_seq in (6, 1 << 40):
         error = ctx.raises(
-            JournalRegressed, lambda to=to_seq: journal.advance_cursor(cursor, to), f"to {to_seq} of a journal of 5"
+            JournalRegressed, partial(journal.advance_cursor, cursor, to_seq), f"to {to_seq} of a journal of 5"
         )
         ctx.equal((error.last_seq, error.seen_seq), (5, to_seq), "last_seq and seen_seq of the error")
     for wrong in _NO_SEQS:
-        ctx.raises(ValueError, lambda to=wrong: journal.advance_cursor(cursor, to), f"advance to {wrong!r}")
+        ctx.raises(ValueError, partial(journal.advance_cursor, cursor, wrong), f"advance to {wrong!r}")
     ctx.equal(journal.advance_cursor(cursor, 5).acked_seq, 5, "the cursor at the end")
     journal.append(claim, make_batch("c", 1), 5)
     ctx.equal(journal.advance_cursor(cursor, 6).acked_seq, 6, "the cursor after the journal has grown")
@@ -123,7 +124,7 @@ def retry_is_harmless(ctx: Context) -> None:
     moved = journal.advance_cursor(opened, 4)
     for cursor in (opened, moved, opened):
         again = journal.advance_cursor(cursor, 4)
-        ctx.equal((again.acked_seq, again.epoch, again.nonce), (4, opened.epoch, opened.nonce), "the same advance again")
+        ctx.equal((again.acked_seq, again.epoch, again.nonce), (4, opened.epoch, opened.nonce), "the advance again")
     ctx.equal(journal.advance_cursor(opened, 5).acked_seq, 5, "a further advance with the cursor as it was opened")
     ctx.raises(CursorRegression, lambda: journal.advance_cursor(opened, 4), "a late advance to where it was before")
     ctx.equal(_stands(ctx, "x"), 5, "the cursor seen by another handle")
@@ -151,7 +152,7 @@ def reset_is_conditional(ctx: Context) -> None:
     for version in (0, made.version, moved.version + 1):
         conflict = ctx.raises(
             CursorConflict,
-            lambda version=version: other.reset_cursor(_KEY, "x", 1, expected_version=version),
+            partial(other.reset_cursor, _KEY, "x", 1, expected_version=version),
             f"a reset that expects version {version} of a record at {moved.version}",
         )
         ctx.equal(conflict.current_version, moved.version, "the version that CursorConflict carries")
@@ -167,8 +168,8 @@ def reset_is_conditional(ctx: Context) -> None:
     ctx.raises(CursorFenced, lambda: journal.advance_cursor(moved, 6), "an advance by the opener before the reset")
     ctx.equal(other.advance_cursor(back, 2).acked_seq, 2, "an advance by the one who has reset")
     for bad in _NO_SEQS:
-        ctx.raises(ValueError, lambda b=bad: journal.reset_cursor(_KEY, "x", b, expected_version=1), f"reset to {bad!r}")
-        ctx.raises(ValueError, lambda b=bad: journal.reset_cursor(_KEY, "x", 1, expected_version=b), f"version {bad!r}")
+        ctx.raises(ValueError, partial(journal.reset_cursor, _KEY, "x", bad, expected_version=1), f"to {bad!r}")
+        ctx.raises(ValueError, partial(journal.reset_cursor, _KEY, "x", 1, expected_version=bad), f"version {bad!r}")
     ctx.equal(_stands(ctx, "x"), 2, "the cursor seen by another handle")
 
 
@@ -191,9 +192,7 @@ def middle_of_a_batch(ctx: Context) -> None:
     cursor = again.open_cursor(_KEY, "x")
     ctx.equal(cursor.acked_seq, 2, "the cursor after the crash")
     pending = again.read_after(_KEY, cursor.acked_seq, 100).events
-    ctx.equal(
-        names(pending), [(3, "b.3"), (4, "b.4"), (5, "b.5"), (6, "c.1"), (7, "c.2")], "what is delivered after the crash"
-    )
+    ctx.equal(names(pending), [(3, "b.3"), (4, "b.4"), (5, "b.5"), (6, "c.1"), (7, "c.2")], "what is delivered later")
     ctx.equal(_stands(ctx, "x"), 2, "the cursor after an opener that acknowledged nothing")
 
 
@@ -212,9 +211,9 @@ def another_incarnation(ctx: Context) -> None:
     ctx.raises(JournalNotFound, lambda: journal.advance_cursor(old, 4), "an advance on a deleted journal")
     fill(other, _KEY, [make_batch("c", 5)])
     for store in (journal, other, ctx.open_journal()):
-        invalid = ctx.raises(CursorInvalid, lambda s=store: s.open_cursor(_KEY, "x"), "open on the new incarnation")
+        invalid = ctx.raises(CursorInvalid, partial(store.open_cursor, _KEY, "x"), "open on the new incarnation")
         ctx.equal(invalid.version, old.version, "the version that CursorInvalid carries")
-        ctx.raises(CursorInvalid, lambda s=store: s.advance_cursor(old, 4), "an advance with the old cursor")
+        ctx.raises(CursorInvalid, partial(store.advance_cursor, old, 4), "an advance with the old cursor")
     fresh = other.open_cursor(_KEY, "y")
     ctx.equal((fresh.acked_seq, fresh.journal_id != old.journal_id), (0, True), "another exporter's new cursor")
     repaired = journal.reset_cursor(_KEY, "x", 1, expected_version=old.version)
@@ -230,16 +229,16 @@ def another_incarnation(ctx: Context) -> None:
     kills=("cursor-creates-the-journal",),
 )
 def no_journal(ctx: Context) -> None:
-    """Without a journal every cursor call is JournalNotFound, and nothing comes to be: not before, not after a delete."""
+    """Without a journal every cursor call is JournalNotFound, and nothing comes to be, before and after a delete."""
     journal = ctx.journal
     fill(journal, _KEY, [make_batch("b", 3)])
     cursor = journal.open_cursor(_KEY, "x")
     journal.delete(_KEY)
     for key in (_KEY, thread("never")):
-        ctx.raises(JournalNotFound, lambda k=key: journal.open_cursor(k, "new"), "open_cursor without a journal")
+        ctx.raises(JournalNotFound, partial(journal.open_cursor, key, "new"), "open_cursor without a journal")
         ctx.raises(
             JournalNotFound,
-            lambda k=key: journal.reset_cursor(k, "new", 0, expected_version=0),
+            partial(journal.reset_cursor, key, "new", 0, expected_version=0),
             "reset_cursor without a journal",
         )
         ctx.equal(journal.head(key), None, "the head after refused cursor calls")
@@ -267,7 +266,7 @@ def below_a_trim(ctx: Context) -> None:
     for to_seq in (0, 2):
         error = ctx.raises(
             Trimmed,
-            lambda to=to_seq: journal.reset_cursor(_KEY, "x", to, expected_version=cursor.version),
+            partial(journal.reset_cursor, _KEY, "x", to_seq, expected_version=cursor.version),
             f"a reset to {to_seq} of a journal that begins at 4",
         )
         ctx.equal(error.first_seq, 4, "the first_seq that Trimmed carries")
