@@ -12,8 +12,15 @@ from typing import Any
 
 import pytest
 
-from statebook import AgentStateStore, AtomicJournalStorage, Batch, Event, ThreadJournalStore, ThreadKey
-from statebook import plugins as statebook
+from statebook import (
+    AgentStateStore,
+    AtomicJournalStorage,
+    Batch,
+    Event,
+    ThreadJournalStore,
+    ThreadKey,
+    plugins as statebook,
+)
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ def _open_files(path: Path) -> int:
 
 
 def test_stores_of_one_process_share_one_writer_and_leave_no_file_open(path: Path, url: str) -> None:
-    stores = [open_journal(url), open_state(url), open_atomic(url), open_journal(f"{url}?namespace=other")]
+    stores: list[Any] = [open_journal(url), open_state(url), open_atomic(url), open_journal(f"{url}?namespace=other")]
     one = _open_files(path)
     stores += [open_state(url) for _ in range(8)]
     assert _open_files(path) == one

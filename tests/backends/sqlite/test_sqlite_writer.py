@@ -4,6 +4,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from statebook import (
     StateKey,
     ThreadJournalStore,
     ThreadKey,
+    VersionConflict,
     WriterFenced,
 )
 from statebook.plugins import open_journal, open_state
@@ -28,8 +30,12 @@ def _threads(count: int) -> list[ThreadKey]:
     return [ThreadKey("user", "agent", "session", f"thread-{number}") for number in range(count)]
 
 
+def _database(store: Any) -> Any:
+    return store._session.database
+
+
 def _writer(store: Any) -> Any:
-    return store._session.database.writer
+    return _database(store).writer
 
 
 def test_a_refused_batch_in_a_group_writes_nothing_and_harms_no_other(
@@ -86,24 +92,16 @@ def test_threads_share_commits_and_each_event_is_there_once(url: str, batch: Any
     keys = _threads(16)
     commits: list[str] = []
     _writer(stores[0])._connection.set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
-    failures: list[BaseException] = []
 
     def write(number: int) -> None:
         store = stores[number % 4]
-        try:
-            claim = store.claim(keys[number], "w")
-            last = 0
-            for turn in range(50):
-                last = store.append(claim, batch(f"{turn}", 1 + turn % 3), last).last_seq
-        except BaseException as error:
-            failures.append(error)
+        claim = store.claim(keys[number], "w")
+        last = 0
+        for turn in range(50):
+            last = store.append(claim, batch(f"{turn}", 1 + turn % 3), last).last_seq
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(write, range(16)))
     assert len(commits) < 16 * 51
     for key in keys:
         report = stores[0].verify(key, deep=True)
@@ -115,27 +113,22 @@ def test_threads_share_commits_and_each_event_is_there_once(url: str, batch: Any
 def test_racing_saves_of_one_slot_have_one_winner_a_round(url: str) -> None:
     stores = [open_state(url) for _ in range(4)]
     slot = StateKey("u", "s", "k")
-    version = stores[0].save(slot, b"0")
-    for _ in range(50):
-        start = threading.Barrier(4)
-        won: list[int] = []
+    start = threading.Barrier(4)
+    first = stores[0].save(slot, b"0")
 
-        def save(store: AgentStateStore, start: threading.Barrier = start, won: list[int] = won) -> None:
-            from statebook import VersionConflict
-
-            start.wait()
+    def save(store: AgentStateStore) -> list[int]:
+        won = []
+        for number in range(50):
+            start.wait(timeout=60)
             try:
-                won.append(store.save(slot, b"1", expected=version))
+                won.append(store.save(slot, b"1", expected=first + number))
             except VersionConflict:
-                return
+                continue
+        return won
 
-        threads = [threading.Thread(target=save, args=(store,)) for store in stores]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert won == [version + 1]
-        version += 1
+    with ThreadPoolExecutor(4) as pool:
+        won = list(pool.map(save, stores))
+    assert sorted(version for each in won for version in each) == list(range(first + 1, first + 51))
     for store in stores:
         store.close()
 
@@ -315,7 +308,7 @@ def test_threads_that_end_leave_no_connection_behind(url: str, key: ThreadKey) -
         thread = threading.Thread(target=read)
         thread.start()
         thread.join()
-    assert store._session.database.readers.opened == 1
+    assert _database(store).readers.opened == 1
     store.close()
 
 
@@ -352,35 +345,29 @@ def test_a_fork_amid_writing_threads_harms_neither_side(url: str, batch: Any) ->
     keys = _threads(5)
     stop = threading.Event()
     counts = [0] * 4
-    failures: list[BaseException] = []
 
     def write(number: int) -> None:
-        try:
-            claim = store.claim(keys[number], "w")
-            while not stop.is_set():
-                counts[number] = store.append(claim, batch(f"b{counts[number]}"), counts[number]).last_seq
-                store.head(keys[number])
-        except BaseException as error:
-            failures.append(error)
+        claim = store.claim(keys[number], "w")
+        while not stop.is_set():
+            counts[number] = store.append(claim, batch(f"b{counts[number]}"), counts[number]).last_seq
+            store.head(keys[number])
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for round_ in range(5):
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                own = store.claim(keys[4], f"child-{round_}")
-                store.append(own, batch(f"child-{round_}"), own.last_seq)
-                code = 0
-            finally:
-                os._exit(code)
-        assert os.waitpid(child, 0)[1] == 0
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(4) as pool:
+        writing = [pool.submit(write, number) for number in range(4)]
+        for round_ in range(5):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    own = store.claim(keys[4], f"child-{round_}")
+                    store.append(own, batch(f"child-{round_}"), own.last_seq)
+                    code = 0
+                finally:
+                    os._exit(code)
+            assert os.waitpid(child, 0)[1] == 0
+        stop.set()
+        for each in writing:
+            each.result()
     for number in range(4):
         head = store.head(keys[number])
         assert head is not None
