@@ -313,7 +313,7 @@ LISTING_SHOWS_THE_DELETED: Final = Mutant(
     "listing-shows-the-deleted", "deleted journals stay in the listing", wrapped(_ListsTheDeleted)
 )
 LISTING_STOPS_AT_A_THOUSAND: Final = Mutant(
-    "listing-threads-stops-at-1000", "1,050 threads come back as 1,000", wrapped(_StopsAtAThousand)
+    "listing-threads-stops-at-1000", "1,010 threads come back as 1,000", wrapped(_StopsAtAThousand)
 )
 TRIM_PASSES_CURSOR: Final = Mutant(
     "trim-passes-cursor", "a trim takes away what an exporter has not read", wrapped(_TrimPassesCursor)
@@ -354,4 +354,35 @@ JOURNAL_DELETE_LEAVES_ORPHANS: Final = Mutant(
     "journal-delete-leaves-orphans",
     "delete and purge miss names with braces, and report success",
     over_atomic(atomic=_deletes_no_blobs),
+)
+
+
+class _AnyLimit(ForwardJournal):
+    """Lets the driver make sense of a limit."""
+
+    def list_threads(self, scope: ThreadScope, *, after: ThreadKey | None = None, limit: int = 1_000) -> ThreadPage:
+        return super().list_threads(scope, after=after, limit=min(max(limit, 1), 10_000))
+
+
+class _ByOffset(BadJournal):
+    """Remembers how many threads were listed before, and skips as many."""
+
+    def list_threads(self, scope: ThreadScope, *, after: ThreadKey | None = None, limit: int = 1_000) -> ThreadPage:
+        offset = 0 if after is None else int(self.memory.kept.get((scope, after), 0))
+        found = super().list_threads(scope, limit=min(10_000, offset + limit + 1)).threads
+        page = found[offset : offset + limit]
+        if page:
+            self.memory.kept[scope, page[-1]] = offset + len(page)
+        return ThreadPage(page, len(found) > offset + limit)
+
+
+LISTING_TAKES_ANY_LIMIT: Final = Mutant(
+    "listing-takes-any-limit",
+    "a page limit of 0, -1 or 10,001 means something else on each backend",
+    wrapped(_AnyLimit),
+)
+LISTING_PAGES_BY_OFFSET: Final = Mutant(
+    "listing-pages-by-offset",
+    "pages are cut by offset, so that what comes or goes before it shifts them",
+    wrapping(journal=_ByOffset),
 )
