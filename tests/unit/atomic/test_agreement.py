@@ -180,7 +180,9 @@ class States:
 
     def step(self) -> None:
         rng = self.rng
-        slot = StateKey(rng.choice([None, "u"]), rng.choice(["s", "s-", "s-1", "S", "t"]), rng.choice(["k", "K", "k-1"]))
+        slot = StateKey(
+            rng.choice([None, "u"]), rng.choice(["s", "s-", "s-1", "S", "t"]), rng.choice(["k", "K", "k-1"])
+        )
         kind = rng.choice(list(SlotKind))
         loaded = self.both(lambda store: store.load(slot))
         items = self.both(lambda store: store.load_list(slot))
