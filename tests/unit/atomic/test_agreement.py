@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from honest_storage import KEY, HonestStorage, event
+
 from statebook.atomic_journal import AtomicThreadJournalStore
 from statebook.atomic_state import AtomicAgentStateStore
 from statebook.errors import StatebookError
