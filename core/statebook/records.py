@@ -154,14 +154,16 @@ def freeze(batch: Batch, limits: Limits, key: ThreadKey) -> FrozenBatch:
         LimitExceeded: It has too many events or bytes, or a payload is too large.
     """
     events = batch.events
-    if len(events) > limits.batch_events_max:
+    if len(events) == 1:
+        largest = len(events[0].payload)
+        event_ids: tuple[str, ...] = (events[0].event_id,)
+    else:
         limits.check("batch_events_max", len(events), key.name)
-    largest = max([len(event.payload) for event in events])
+        largest = max([len(event.payload) for event in events])
+        event_ids = tuple([event.event_id for event in events])
     if largest > limits.value_bytes_max:
         limits.check("value_bytes_max", largest, key.name)
     body = encode_batch(batch)
     if len(body) > limits.batch_bytes_max:
         limits.check("batch_bytes_max", len(body), key.name)
-    return FrozenBatch(
-        batch.batch_id, body, digest(body), tuple([event.event_id for event in events]), batch.checkpoint_offset
-    )
+    return FrozenBatch(batch.batch_id, body, digest(body), event_ids, batch.checkpoint_offset)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statebook.codec import CHAIN_START, chain_next, decode_events, digest
 from statebook.errors import JournalCorrupt
 from statebook.model import Finding, VerifyReport
-from statebook.records import CursorState, HeadState
+from statebook.records import CursorState, HeadState, JournalState
 from statebook_backends.memory.store import StoredBatch
 
 
@@ -34,7 +34,9 @@ def verify_journal(head: HeadState, batches: Sequence[StoredBatch], cursors: Seq
     findings.extend(
         Finding("cursor", f"exporter {cursor.exporter!r} is ahead of the journal", cursor.acked_seq)
         for cursor in cursors
-        if cursor.journal_id == head.journal_id and cursor.acked_seq > head.last_seq
+        if head.state is JournalState.OPEN
+        and cursor.journal_id == head.journal_id
+        and cursor.acked_seq > head.last_seq
     )
     return VerifyReport(head.key, tuple(findings), len(batches), events)
 
