@@ -211,7 +211,8 @@ class _JournalCheck:
             for attempt in attempts:
                 place = self.stored.get(attempt.batch)
                 if place is None:
-                    missing = missing or attempt
+                    if not self._may_be_trimmed(attempt):
+                        missing = missing or attempt
                     continue
                 if missing is not None and self.journal.final is not None:
                     sentence = f"batch {attempt.batch!r} of epoch {epoch} was committed behind one that was not"
@@ -220,6 +221,10 @@ class _JournalCheck:
                     sentence = f"batches {before.batch!r} and {attempt.batch!r} of epoch {epoch} changed places"
                     self._violation("APPEND-4", [before.operation, attempt.operation], sentence)
                 before = attempt
+
+    def _may_be_trimmed(self, attempt: Attempt) -> bool:
+        """Tell whether a batch that is not there at the end may have been committed, and trimmed away since."""
+        return attempt.base_seq + 1 < self.journal.first_seq and (attempt.acknowledged or attempt.in_doubt)
 
     def _final_is_one_chain(self, final: Operation) -> None:
         """Check that the chain is contiguous, without doubles, made of whole batches, and complete at its front."""
