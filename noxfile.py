@@ -32,6 +32,16 @@ PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 SOURCES = ("core", "backends", "conformance", "benchmarks")
 EMBEDDED_BACKENDS = ("memory", "file", "sqlite")
 
+# The services that `statebook conformance` starts by itself, with the extra that brings the driver.
+SERVICES = {
+    "redis": "redis",
+    "redis-sentinel": "redis",
+    "redis-cluster": "redis",
+    "mysql": "mysql",
+    "s3": "s3",
+    "moto": "s3",
+}
+
 # The example of a plugin by someone else, and the contract rule at which its broken variant must be refused.
 # The broken variant is a `module:function` target beside the tests of the example.
 TEMPLATE = ROOT / "examples" / "backend_template"
@@ -54,20 +64,26 @@ class Certified:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests; arguments go to pytest."""
-    install_project(session, "conformance", groups=("test",))
+    install_project(session, "all", groups=("test", "services"))
     session.run("pytest", *(session.posargs or ("-n", "auto", "--dist", "worksteal")), env=child_environment())
 
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """Certify the embedded backends, or each `--backend NAME`; other arguments go to `statebook conformance`."""
+    """Certify the embedded backends, or each `--backend NAME`; other arguments go to `statebook conformance`.
+
+    `--backend all` stands for the embedded ones and all services.
+    """
     parser = argparse.ArgumentParser(prog="nox -s conformance --", allow_abbrev=False)
     parser.add_argument("--backend", action="append", metavar="NAME", help="a URL scheme; repeat for several")
     parser.add_argument("--out", type=Path, default=BUILD / "certificates", help="where certificates go")
     wanted, passed_on = parser.parse_known_args(session.posargs)
-    backends = tuple(dict.fromkeys(wanted.backend or EMBEDDED_BACKENDS))
+    chosen = wanted.backend or EMBEDDED_BACKENDS
+    backends = tuple(dict.fromkeys((*EMBEDDED_BACKENDS, *SERVICES) if "all" in chosen else chosen))
 
-    install_project(session, "conformance", *(name for name in backends if name in extras()))
+    drivers = {SERVICES.get(name, name) for name in backends} & extras()
+    servers = ("services",) if any(name in SERVICES for name in backends) else ()
+    install_project(session, "conformance", *sorted(drivers), groups=servers)
     results = []
     for position, backend in enumerate(backends, start=1):
         session.log(f"[{position}/{len(backends)}] certifying {backend}")
@@ -77,6 +93,13 @@ def conformance(session: nox.Session) -> None:
     failed = [result.backend for result in results if not result.passed]
     if failed:
         session.error(f"not certified: {', '.join(failed)}")
+
+
+@nox.session
+def self_check(session: nox.Session) -> None:
+    """Show that each rule can fail: the kill matrix of all known-bad backends."""
+    install_project(session, "conformance")
+    session.run("statebook", "conformance", "self-check", *session.posargs, env=child_environment())
 
 
 @nox.session
@@ -189,14 +212,18 @@ def certify(session: nox.Session, backend: str, out: Path, passed_on: list[str])
         shown, url = target_of(session, backend, directory)
         session.log(" ".join(("statebook", "conformance", shown, "--out", os.path.relpath(out), *passed_on)))
         command = (str(Path(session.bin) / "statebook"), "conformance", url, "--out", str(out), *passed_on)
-        finished = subprocess.run(command, env={**os.environ, **child_environment()}, check=False)
+        environment = {**os.environ, **child_environment()}
+        environment["PATH"] = os.pathsep.join((str(session.bin), environment.get("PATH", "")))
+        finished = subprocess.run(command, env=environment, check=False)
     certificate = out / "certificate.json"
     return Certified(backend, finished.returncode == 0, level_of(certificate), time.monotonic() - started, certificate)
 
 
 def target_of(session: nox.Session, backend: str, directory: Path) -> tuple[str, str]:
     """Return where to certify a backend, as shown and as used: its variable, or a fresh place if it is embedded."""
-    variable = f"STATEBOOK_TEST_{backend.upper().replace('+', '_')}_URL"
+    variable = f"STATEBOOK_TEST_{backend.upper().replace('-', '_').replace('+', '_')}_URL"
+    if backend in SERVICES:
+        return backend, backend
     if variable in os.environ:
         return f'"${variable}"', os.environ[variable]
     fresh = {
@@ -205,7 +232,7 @@ def target_of(session: nox.Session, backend: str, directory: Path) -> tuple[str,
         "sqlite": f"sqlite:///{directory}/store.db",
     }
     if backend not in fresh:
-        session.error(f"no server for {backend}: set {variable} to a URL that may be written to")
+        session.error(f"{backend!r} is none of ours: set {variable} to a URL that may be written to")
     return fresh[backend], fresh[backend]
 
 
