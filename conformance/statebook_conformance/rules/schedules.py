@@ -17,7 +17,7 @@ SCHEDULES: Final = 60
 """How many schedules are played; their seeds are always the same, so that a failure comes back."""
 
 _STEPS: Final = 350
-_SECONDS: Final = 10.0
+_SECONDS: Final = 6.0
 _SCHEDULES_MIN: Final = 4
 
 
