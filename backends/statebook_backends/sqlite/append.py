@@ -1,14 +1,14 @@
-"""The append as an operation: one conditional insert where the head is remembered, else judged against its row."""
+"""The append as an operation: a conditional update and an insert where the head is remembered, else judged by rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from statebook.errors import JournalCorrupt, OutcomeUnknown
+from statebook.errors import DataError, JournalCorrupt, OutcomeUnknown
 from statebook.model import WriterClaim
 from statebook.plan import Commit, Done, fenced, plan_append, receipt_of
-from statebook.records import FrozenBatch, HeadState, JournalState
+from statebook.records import FrozenBatch, JournalState
 from statebook.window import Window
 from statebook_backends.sqlite.batches import event_ids_behind, find_batch, load_window
 from statebook_backends.sqlite.heads import HeadCache, KnownHead, read_head, seal_head
@@ -17,14 +17,17 @@ from statebook_backends.sqlite.writer import Operation
 if TYPE_CHECKING:
     from sqlite3 import Cursor
 
-# The batch goes in only where the head is still the one that was judged, and where neither its id nor its place is
-# taken: the fence and the decision are in the same step as the write (CLAIM-2), and a refusal writes nothing.
-_INSERT: Final = (
-    "INSERT INTO batch SELECT jid, ?, ?, ?, ?, ?, ?, ? FROM journal WHERE jid = ? AND seal = ? AND nonce = ? "
-    "AND generation = ? AND last_seq = ? AND epoch = ? AND claim_nonce = ? ON CONFLICT DO NOTHING"
-)
+# The head moves only where it is still the one that was judged: the fence is in the same step as the write (CLAIM-2).
 _ADVANCE: Final = (
+    "UPDATE journal SET generation = ?, nonce = ?, last_seq = ?, checkpoint_seq = ?, chain = ?, seal = ? WHERE jid = ? "
+    "AND seal = ? AND nonce = ? AND generation = ? AND last_seq = ? AND epoch = ? AND claim_nonce = ?"
+)
+_RESTORE: Final = (
     "UPDATE journal SET generation = ?, nonce = ?, last_seq = ?, checkpoint_seq = ?, chain = ?, seal = ? WHERE jid = ?"
+)
+_INSERT: Final = (
+    "INSERT INTO batch (jid, first_seq, last_seq, batch_id, epoch, digest, chain, body) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 )
 
 
@@ -42,8 +45,6 @@ class Append(Operation):
         base_seq: int,
         new_nonce: Callable[[], str],
     ) -> None:
-        self.key = None
-        self.damage = JournalCorrupt
         self.size = len(batch.body)
         self.answer = None
         self.error = None
@@ -54,13 +55,23 @@ class Append(Operation):
         self._base_seq = base_seq
         self._new_nonce = new_nonce
 
+    @property
+    def key(self) -> str:
+        """The thread, for errors."""
+        return self._claim.key.name
+
+    @property
+    def damage(self) -> type[DataError]:
+        """The class for damage that it meets."""
+        return JournalCorrupt
+
     def unknown(self) -> OutcomeUnknown:
         """The error for a commit that perhaps happened; carries what `settle` needs."""
         return OutcomeUnknown(
             "the commit failed in a way that does not tell whether it happened; send the batch again, or settle it",
             batch_id=self._batch.batch_id,
             base_seq=self._base_seq,
-            key=self._claim.key.name,
+            key=self.key,
             backend="sqlite",
         )
 
@@ -77,7 +88,7 @@ class Append(Operation):
         self._judge(cursor)
 
     def _commit(self, cursor: Cursor, known: KnownHead, window: Window) -> bool:
-        """Insert where the remembered head is the stored one and lets the batch in; tell whether that was so."""
+        """Write where the remembered head is the stored one and lets the batch in; tell whether that was so."""
         batch = self._batch
         head = known.head
         if window.find(batch.batch_id) is not None or window.overlap(batch.event_ids) is not None:
@@ -88,16 +99,17 @@ class Append(Operation):
         if type(decision) is not Commit:
             return False
         new = decision.state
-        cursor.execute(
-            _INSERT,
+        seal = seal_head(known.fixed, new)
+        execute = cursor.execute
+        execute(
+            _ADVANCE,
             (
-                head.last_seq + 1,
+                new.generation,
+                new.nonce,
                 new.last_seq,
-                batch.batch_id,
-                new.epoch,
-                batch.digest,
+                new.checkpoint_seq,
                 new.chain,
-                batch.body,
+                seal,
                 known.jid,
                 known.seal,
                 head.nonce,
@@ -109,20 +121,32 @@ class Append(Operation):
         )
         if cursor.rowcount != 1:
             return False
-        self._advance(cursor, known, new, window)
-        return True
-
-    def _advance(self, cursor: Cursor, known: KnownHead, new: HeadState, window: Window) -> None:
-        """Move the head behind the batch that was inserted, and remember both."""
-        seal = seal_head(known.fixed, new)
-        cursor.execute(
-            _ADVANCE, (new.generation, new.nonce, new.last_seq, new.checkpoint_seq, new.chain, seal, known.jid)
+        receipt = receipt_of(new, batch)
+        execute(
+            _INSERT,
+            (
+                known.jid,
+                receipt.first_seq,
+                receipt.last_seq,
+                batch.batch_id,
+                receipt.epoch,
+                batch.digest,
+                new.chain,
+                batch.body,
+            ),
         )
+        if cursor.rowcount != 1:
+            # The id is that of a batch older than the window, or the place is taken: as if nothing had been written.
+            execute(
+                _RESTORE,
+                (head.generation, head.nonce, head.last_seq, head.checkpoint_seq, head.chain, known.seal, known.jid),
+            )
+            return False
         known.head = new
         known.seal = seal
-        receipt = receipt_of(new, self._batch)
-        window.push(receipt, self._batch.event_ids, new.chain)
         self.answer = receipt
+        window.push(receipt, batch.event_ids, new.chain)
+        return True
 
     def _judge(self, cursor: Cursor) -> None:
         """Read head and evidence, and decide by the table of the contract."""
@@ -152,6 +176,6 @@ class Append(Operation):
                 what="batch",
                 expected=f"no batch that ends at {decision.state.last_seq}",
                 found="one",
-                key=claim.key.name,
+                key=self.key,
                 backend="sqlite",
             )

@@ -36,21 +36,27 @@ class Operation(ABC):
     operation of its group, and no savepoint is needed. It may be applied again after a rollback.
 
     Attributes:
-        key: What it is about, for errors.
         size: How many bytes it writes, roughly.
-        damage: The class for damage that it meets.
         answer: What it answers, once it is committed.
         error: Why it was refused, or what went wrong.
     """
 
-    __slots__ = ("answer", "damage", "error", "key", "size")
+    __slots__ = ("answer", "error", "size")
 
-    def __init__(self, key: str | None, damage: type[DataError], size: int = 0) -> None:
-        self.key = key
-        self.damage = damage
+    def __init__(self, size: int = 0) -> None:
         self.size = size
         self.answer: object = None
         self.error: StatebookError | None = None
+
+    @property
+    @abstractmethod
+    def key(self) -> str | None:
+        """What it is about, for errors."""
+
+    @property
+    @abstractmethod
+    def damage(self) -> type[DataError]:
+        """The class for damage that it meets."""
 
     @abstractmethod
     def apply(self, cursor: Cursor) -> None:
@@ -72,13 +78,25 @@ class Operation(ABC):
 class Call(Operation, Generic[T]):
     """An operation made of a function that answers or raises."""
 
-    __slots__ = ("_function",)
+    __slots__ = ("_damage", "_function", "_key")
 
     def __init__(
         self, function: Callable[[Cursor], T], damage: type[DataError], key: str | None, size: int = 0
     ) -> None:
-        super().__init__(key, damage, size)
+        super().__init__(size)
         self._function = function
+        self._damage = damage
+        self._key = key
+
+    @property
+    def key(self) -> str | None:
+        """What it is about, for errors."""
+        return self._key
+
+    @property
+    def damage(self) -> type[DataError]:
+        """The class for damage that it meets."""
+        return self._damage
 
     @property
     def result(self) -> T:
@@ -218,7 +236,9 @@ class Writer:
         size = sum([operation.size for operation in group])
         queue = self._queue
         while queue and len(group) < GROUP_OPERATIONS_MAX and size < GROUP_BYTES_MAX:
-            ticket = queue.popleft()
+            ticket = self._next()
+            if ticket is None:
+                break
             tickets.append(ticket)
             group.extend(ticket.operations)
             size += sum([operation.size for operation in ticket.operations])
@@ -227,19 +247,22 @@ class Writer:
     def _hand_over(self) -> None:
         """Give the lock to the first that waits, or let go of it."""
         while True:
-            if not self._pausing:
-                try:
-                    ticket = self._queue.popleft()
-                except IndexError:
-                    pass
-                else:
-                    ticket.leads = True
-                    ticket.ready.release()
-                    return
+            ticket = self._next() if self._queue and not self._pausing else None
+            if ticket is not None:
+                ticket.leads = True
+                ticket.ready.release()
+                return
             self._busy.release()
             # Someone may have queued up between the look into the queue and the release.
-            if self._pausing or not self._queue or not self._busy.acquire(blocking=False):
+            if not self._queue or self._pausing or not self._busy.acquire(blocking=False):
                 return
+
+    def _next(self) -> _Ticket | None:
+        try:
+            return self._queue.popleft()
+        except IndexError:
+            # Its caller took it back.
+            return None
 
     # ------------------------------------------------------------------------------------------------ transactions
 

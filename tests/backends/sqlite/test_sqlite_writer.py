@@ -315,6 +315,7 @@ def test_threads_that_end_leave_no_connection_behind(url: str, key: ThreadKey) -
 # --------------------------------------------------------------------------------------------------------------- forks
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_opens_its_own_connections_and_both_go_on(url: str, batch: Any) -> None:
     store = open_journal(url)
     mine, childs = _threads(2)
@@ -340,6 +341,7 @@ def test_a_forked_child_opens_its_own_connections_and_both_go_on(url: str, batch
     store.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_fork_amid_writing_threads_harms_neither_side(url: str, batch: Any) -> None:
     store = open_journal(url)
     keys = _threads(5)
