@@ -118,6 +118,12 @@ COMMIT_CONFLICT_BUT_WRITTEN: Final = Mutant(
 COMMIT_CHECK_THEN_ACT: Final = Mutant(
     "commit-check-then-act", "the token is compared before the write, not in it", wrapping(atomic=_CheckThenAct)
 )
+COMMIT_CHECK_THEN_ACT_ON_DISK: Final = Mutant(
+    "commit-check-then-act-on-disk",
+    "the token is compared before the write, by processes that share only the medium",
+    wrapping(atomic=_CheckThenAct),
+    base="file://{directory}",
+)
 TOKEN_BY_CONTENT: Final = Mutant(
     "token-by-content", "the token is a digest of the head, without a nonce", wrapping(atomic=_ByContent)
 )
