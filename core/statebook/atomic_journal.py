@@ -116,7 +116,10 @@ class AtomicThreadJournalStore(ThreadJournalStore):
     def head(self, key: ThreadKey) -> JournalHead | None:
         self._check_open()
         head, _ = self._heads.read(key)
-        return None if head is None else head.state.public()
+        if head is None:
+            self._refuse_orphans(key)
+            return None
+        return head.state.public()
 
     def claim(
         self, key: ThreadKey, writer_id: str, *, replacing: ClaimInfo | Literal[Expect.ANY, Expect.NONE] = ANY
@@ -239,6 +242,8 @@ class AtomicThreadJournalStore(ThreadJournalStore):
             error = check_read(_state(head), key, seq)
             if error is not None:
                 raise error
+            if head is None:
+                self._refuse_orphans(key)
             if head is None or head.state.state is JournalState.DELETED:
                 return EventPage((), False, 0)
             return JournalReader(self._storage, key).page(head, seq, limit)
@@ -367,7 +372,7 @@ class AtomicThreadJournalStore(ThreadJournalStore):
         return decision
 
     def _refuse_orphans(self, key: ThreadKey) -> None:
-        """Blobs without a head are damage, which a new journal must not hide (FORMAT-1)."""
+        """Blobs without a head are damage: no empty journal, and none that a new one may hide (FORMAT-1)."""
         page = self._storage.list_blobs(thread_scope(key), None, 1)
         if page.names and self._heads.read(key)[0] is None:
             raise JournalCorrupt(

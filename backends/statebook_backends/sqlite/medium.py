@@ -48,7 +48,8 @@ class SqliteMedium(Medium):
             InvalidConfiguration: The file cannot be used.
             BackendUnavailable: It stayed locked, or the file system refused.
         """
-        self._session = Session(options)
+        # Settings of its own: a connection of its own, so that a store that is opened anew remembers no journal.
+        self._session = Session(options.model_copy(update={"busy_timeout_ms": options.busy_timeout_ms + 1}))
         self._namespace = options.namespace
         self._removed: dict[tuple[str, int], dict[str, object]] = {}
 

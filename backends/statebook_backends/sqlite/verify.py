@@ -41,8 +41,8 @@ def verify_journal(cursor: Cursor, namespace: str, key: ThreadKey, *, deep: bool
         return VerifyReport(key, (Finding(error.what or "head", error.message),), 0, 0)
     if known is None:
         return VerifyReport(key, (), 0, 0)
-    walk = _Walk(known.head)
     start = 0 if deep else max(0, known.head.first_seq - 1, known.head.last_seq - _NEWEST_EVENTS)
+    walk = _Walk(known.head, start)
     for batch in batches_behind(cursor, known, start, _ALL):
         walk.step(batch)
     walk.end(anything_expected=known.head.last_seq > start)
@@ -53,11 +53,12 @@ def verify_journal(cursor: Cursor, namespace: str, key: ThreadKey, *, deep: bool
 class _Walk:
     """A walk along the batches of a head."""
 
-    def __init__(self, head: HeadState) -> None:
+    def __init__(self, head: HeadState, start: int) -> None:
         self.findings: list[Finding] = []
         self.batches = 0
         self.events = 0
         self._head = head
+        self._start = start
         self._before: StoredBatch | None = None
 
     def step(self, batch: StoredBatch) -> None:
@@ -68,8 +69,9 @@ class _Walk:
         except JournalCorrupt as error:
             self._find("batch", error.message, first)
         before = self._before
-        if before is not None and first != before.last_seq + 1:
-            self._find("batch", f"there is a gap behind seq {before.last_seq}", before.last_seq + 1)
+        expected = self._start + 1 if before is None else before.last_seq + 1
+        if first > expected or (before is not None and first < expected):
+            self._find("batch", f"there is a gap behind seq {expected - 1}", expected)
         if before is not None or first == 1:
             chain = CHAIN_START if before is None else before.chain
             if chain_next(chain, batch.digest, first, batch.last_seq, batch.epoch) != batch.chain:

@@ -106,13 +106,13 @@ def test_a_head_in_another_threads_place_is_an_error(storage: HonestStorage, cla
     assert (caught.value.what, caught.value.found) == ("key", KEY.name)
 
 
-def test_blobs_without_a_head_refuse_a_new_journal(storage: HonestStorage, claim: WriterClaim) -> None:
+def test_blobs_without_a_head_are_no_empty_journal_and_refuse_a_new_one(storage: HonestStorage, claim: WriterClaim) -> None:
     del storage.heads[SCOPE]
     blobs = dict(storage.blobs)
     store = journals(storage)
-    with pytest.raises(JournalCorrupt):
-        store.claim(KEY, "writer")
-    assert store.head(KEY) is None
+    for call in (lambda: store.claim(KEY, "writer"), lambda: store.head(KEY), lambda: store.read_after(KEY, 0)):
+        with pytest.raises(JournalCorrupt):
+            call()
     assert store.collect(KEY).deleted == 0
     assert [finding.what for finding in store.verify(KEY).findings] == ["head"]
     assert storage.blobs == blobs
