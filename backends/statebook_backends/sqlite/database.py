@@ -58,6 +58,7 @@ class Database:
         self.heads = HeadCache()
         self._settings = settings
         self._paused = (False, False)
+        self._closed = False
         self._forked_in_use = False
         self._file: tuple[FileSettings, int, int] | None = None
         self.writer = Writer(self._open_writer, self.heads.clear, patience_s)
@@ -75,6 +76,8 @@ class Database:
         return open_reader(self._settings)
 
     def _check_usable(self) -> None:
+        if self._closed:
+            raise StoreClosed("the store was closed while the call waited; nothing was applied", backend="sqlite")
         if self._file is not None and self._file != _identity(self._settings):
             raise BackendUnavailable(
                 "the database file was moved, removed or replaced while it was open; close the store and open it anew",
@@ -90,7 +93,8 @@ class Database:
             )
 
     def close(self) -> None:
-        """Close all connections, behind the calls that are under way."""
+        """Close all connections, behind the calls that are under way; those that still wait are refused."""
+        self._closed = True
         self.pause()
         self.resume()
 
@@ -158,7 +162,7 @@ class _Registry:
                     return
 
     def _hook(self) -> None:
-        if not self._hooked:
+        if not self._hooked and hasattr(os, "register_at_fork"):
             self._hooked = True
             os.register_at_fork(
                 before=self._before_fork, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child

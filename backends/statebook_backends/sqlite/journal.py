@@ -88,6 +88,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
         self._namespace = options.namespace
         self._new_nonce = new_nonce
         self._limits = self._session.capabilities.limits
+        self._heads = self._session.database.heads
 
     @property
     def capabilities(self) -> Capabilities:
@@ -151,7 +152,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
         check_seq(base_seq, "base_seq")
         database = self._session.database
         frozen = freeze(batch, self._limits, claim.key)
-        operation = Append(database.heads, self._namespace, claim, frozen, base_seq, self._new_nonce)
+        operation = Append(self._heads, self._namespace, claim, frozen, base_seq, self._new_nonce)
         database.writer.run(operation)
         if operation.error is not None:
             raise operation.error
@@ -171,9 +172,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
             except StatebookError as error:
                 outcomes.append(error)
                 continue
-            operation = Append(
-                database.heads, self._namespace, request.claim, frozen, request.base_seq, self._new_nonce
-            )
+            operation = Append(self._heads, self._namespace, request.claim, frozen, request.base_seq, self._new_nonce)
             outcomes.append(operation)
             operations.append(operation)
         if operations:
@@ -324,7 +323,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
                 return False
             for statement in (_DELETE_BATCHES, _DELETE_CURSORS, _DELETE_JOURNAL, _DELETE_THREAD):
                 cursor.execute(statement, (known.jid,))
-            self._session.database.heads.drop(known.head.journal_id)
+            self._heads.drop(known.head.journal_id)
             return True
 
         return self._run(decide, key)
@@ -345,7 +344,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
         """Write the head that was decided, or raise the refusal; inside the writer's transaction."""
         if isinstance(decision, Refuse):
             raise decision.error
-        heads = self._session.database.heads
+        heads = self._heads
         if known is not None and known.head.journal_id != decision.state.journal_id:
             heads.drop(known.head.journal_id)
         heads.put(write_head(cursor, self._namespace, known, decision.state))

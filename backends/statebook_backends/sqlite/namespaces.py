@@ -34,11 +34,12 @@ def destroy_namespace(options: SqliteOptions) -> None:
         OutcomeUnknown: Calling again is harmless.
     """
     session = Session(options)
+    heads = session.database.heads
 
     def decide(cursor: Cursor) -> None:
         for statement in _DELETES:
             cursor.execute(statement, (options.namespace,))
-        session.database.heads.clear()
+        heads.clear()
 
     try:
         session.run(decide, JournalCorrupt, None)

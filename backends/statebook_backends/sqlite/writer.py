@@ -393,7 +393,7 @@ class Writer:
             paused: What `pause` returned.
         """
         self._pausing = False
-        if paused:
+        if paused or self._busy.acquire(blocking=False):
             self._hand_over()
 
     def resume_in_child(self) -> None:

@@ -18,6 +18,7 @@ from statebook import (
     HeadConflict,
     Receipt,
     StateKey,
+    StoreClosed,
     ThreadJournalStore,
     ThreadKey,
     VersionConflict,
@@ -310,6 +311,37 @@ def test_threads_that_end_leave_no_connection_behind(url: str, key: ThreadKey) -
         thread.join()
     assert _database(store).readers.opened == 1
     store.close()
+
+
+def test_closing_amid_calls_refuses_those_that_wait_and_leaves_no_connection(path: Path, url: str, batch: Any) -> None:
+    for _ in range(5):
+        store = open_journal(url)
+        database = _database(store)
+        begun = threading.Barrier(5)
+
+        def write(key: ThreadKey, store: ThreadJournalStore = store, begun: threading.Barrier = begun) -> int:
+            claim = store.claim(key, "w")
+            last = claim.last_seq
+            begun.wait(timeout=60)
+            for number in range(10_000):
+                try:
+                    last = store.append(claim, batch(f"{claim.epoch}-{number}"), last).last_seq
+                    store.head(key)
+                except StoreClosed:
+                    break
+            return last
+
+        keys = _threads(4)
+        with ThreadPoolExecutor(4) as pool:
+            writing = [pool.submit(write, key) for key in keys]
+            begun.wait(timeout=60)
+            store.close()
+            lasts = [each.result() for each in writing]
+        assert (database.writer._connection, database.readers.opened) == (None, 0)
+        again = open_journal(url)
+        heads = [again.head(key) for key in keys]
+        assert [head.last_seq for head in heads if head is not None] == lasts
+        again.close()
 
 
 # --------------------------------------------------------------------------------------------------------------- forks
