@@ -32,9 +32,10 @@ APPENDS_MAX = 200
 
 
 def _start(child: ChildContext, key: ThreadKey) -> tuple[JournalClient, Recorder, random.Random]:
-    """Say that the process is up, wait for the order to go, and open a handle."""
+    """Say that the process is up, wait for the moment to go, and open a handle."""
     child.tell("ready")
-    child.hear()
+    starts_ns = int(str(child.hear().get("at_ns", 0)))
+    time.sleep(max(0.0, (starts_ns - time.monotonic_ns()) / 1e9))
     recorder = Recorder(clock=time.monotonic_ns)
     client = JournalClient(child.open_journal(), recorder, child.text("name"), key)
     return client, recorder, random.Random(child.text("name") + str(child.number("seed")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -245,7 +245,7 @@ class _Flag:
 class _BusyBetweenProcesses(ForwardBackend):
     """The same, with a flag in the store itself, that all processes see."""
 
-    def open_journal(self, require: Sequence[Requirement] = ()) -> ThreadJournalStore:  # type: ignore[override]
+    def open_journal(self, require: Iterable[Requirement] = ()) -> ThreadJournalStore:
         return _BusyByFlag(super().open_journal(require), self.inner)
 
 

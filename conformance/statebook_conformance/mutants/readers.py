@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
 
 from statebook.errors import BackendUnavailable, JournalCorrupt
 from statebook.journal import ThreadJournalStore
-from statebook.keys import ThreadKey, ThreadScope
+from statebook.keys import StateKey, ThreadKey, ThreadScope
 from statebook.model import (
     ANY,
     Batch,
@@ -23,9 +24,12 @@ from statebook.model import (
     VerifyReport,
     WriterClaim,
 )
+from statebook.plugins import Requirement
+from statebook_conformance.mutants.forward import ForwardBackend
 from statebook_conformance.mutants.mutant import Mutant
 from statebook_conformance.mutants.takeover import FILES, GAP_S, Blind
 from statebook_conformance.mutants.wrapping import BadJournal, Memory, wrapping
+from statebook_conformance.target import TargetBackend
 
 
 class _Snapshot(Blind):
@@ -99,6 +103,45 @@ class _PageHoldsLock(Blind):
         return self.inner.append(claim, batch, base_seq)
 
 
+class _ReadsWait(Blind):
+    """Keeps a flag in the store while it appends, and reads only where the flag is down."""
+
+    def __init__(self, inner: ThreadJournalStore, backend: TargetBackend) -> None:
+        super().__init__(inner, Memory())
+        self._state = backend.open_state()
+        self._slot = StateKey(None, "mutant", "writing")
+
+    def append(self, claim: WriterClaim, batch: Batch, base_seq: int) -> Receipt:
+        self._state.save(self._slot, b"1")
+        try:
+            return self.inner.append(claim, batch, base_seq)
+        finally:
+            self._state.delete(self._slot)
+
+    def read_after(self, key: ThreadKey, seq: int, limit: int = 1_000) -> EventPage:
+        deadline = time.monotonic() + 0.5
+        while self._state.load(self._slot) is not None:
+            if time.monotonic() > deadline:
+                raise BackendUnavailable("lock wait timeout exceeded", key=key.name)
+            time.sleep(GAP_S)
+        return self.inner.read_after(key, seq, limit)
+
+    def close(self) -> None:
+        self._state.close()
+        self.inner.close()
+
+
+class _ReadsWaitBackend(ForwardBackend):
+    def open_journal(self, require: Iterable[Requirement] = ()) -> ThreadJournalStore:
+        return _ReadsWait(super().open_journal(require), self.inner)
+
+
+READS_WAIT_FOR_WRITER: Final = Mutant(
+    "reads-wait-for-writer",
+    "a read takes the lock of the commit under way, and waits for a writer that stands still",
+    _ReadsWaitBackend,
+    base=FILES,
+)
 FROZEN_SNAPSHOT: Final = Mutant(
     "frozen-snapshot",
     "a connection polls for ever in the snapshot of its first read",

@@ -62,7 +62,7 @@ class _Yard:
     level=2,
     hint="a reader or verifier takes a trim or a collection that came between its two reads for damage",
     kills=("verify-false-alarm", "trim-taken-for-damage", "maintenance-claims"),
-    floor={"trims": 5, "collections": 5, "verifications": 5, "reads": 30, "overlapping operations": 2, "takeovers": 2},
+    floor={"trims": 5, "collections": 5, "verifications": 5, "reads": 30, "takeovers": 2},
 )
 def all_at_once(ctx: Context) -> None:
     """Writers, a reader, an exporter, a trimmer, a collector and a verifier at once: no loss, no false alarm.
@@ -194,7 +194,7 @@ def refused_beside_good(ctx: Context) -> None:
     level=2,
     hint="close() takes the connection away under a call, or waits for ever for a call that waits for it",
     kills=("close-breaks-calls", "close-drops-buffered"),
-    floor={"calls that met a close": 8, "acknowledged": 20},
+    floor={"calls that met a close": 8, "acknowledged": 10},
 )
 def closing(ctx: Context) -> None:
     """A call on a handle that is being closed is answered, or is StoreClosed; it never hangs; other handles go on.

@@ -12,9 +12,12 @@ from statebook.model import EventPage, WriterClaim
 from statebook_conformance.context import Context
 from statebook_conformance.journal_clients import JournalClient, judge, make, poll, run_until_end
 from statebook_conformance.rule import rule
-from statebook_conformance.rules.journal_concurrent import randomness, results, start, whole
+from statebook_conformance.rules.journal_concurrent import go, randomness, results, start, stoppable, whole
 from statebook_conformance.walking import all_threads
 from statebook_conformance.writing import thread
+
+_READS_S_MAX = 5.0
+"""How long a handful of reads may take beside a writer that stands still, in seconds."""
 
 _WRITES_S_MAX = 10.0
 """How long a handful of writes may take beside a reader that stands still, in seconds."""
@@ -117,6 +120,51 @@ def paused_reader(ctx: Context) -> None:
 
 
 @rule(
+    "CLAIM-7.beside-a-paused-writer",
+    level=2,
+    needs=(Sharing.HOST,),
+    hint="reads take the lock that a commit holds, and wait for whoever holds it",
+    kills=("reads-wait-for-writer",),
+    floor={"reads while it stood": 20},
+    timeout_s=90.0,
+)
+def beside_a_paused_writer(ctx: Context) -> None:
+    """Nothing blocks a reader: heads, pages and listings come back while a writer stands still within its append.
+
+    It runs in another process and is stopped by SIGSTOP at a random moment, with whatever locks it holds then.
+    """
+    stoppable()
+    (child,) = start(ctx, "stepping", 1)
+    go((child,))
+    journal, writer = ctx.open_journal(), ctx.open_journal()
+
+    def look() -> int:
+        head = journal.head(thread())
+        page = journal.read_after(thread(), max(0, (0 if head is None else head.last_seq) - 5), 10)
+        listed = journal.list_threads(ThreadScope("user"))
+        ctx.equal([key.thread_id for key in listed.threads], ["thread"], "the threads that are listed")
+        ctx.check(head is not None and page.last_seq >= head.last_seq, "a page ends before the head that was read")
+        return page.last_seq
+
+    for turn in range(12 * ctx.effort):
+        child.wait_for("claimed")
+        for _ in range(ctx.random.randint(1, 6)):
+            child.wait_for("step")
+        time.sleep(ctx.random.choice((0.0, 0.0, 0.0003, 0.0006)))
+        child.pause()
+        try:
+            first, second = (ctx.threads([look], timeout_s=_READS_S_MAX)[0] for _ in range(2))
+        finally:
+            child.resume()
+        ctx.check(second >= first, f"while the writer stood the journal went back from {first} to {second}")
+        ctx.saw("reads while it stood", 2)
+        writer.claim(thread(), "writer")
+        child.wait_for("stopped")
+        child.tell({"again": turn + 1 < 12 * ctx.effort})
+    results((child,))
+
+
+@rule(
     "READ-2.other-handles",
     level=2,
     hint="a read stays in the snapshot of its connection's first read, or answers from a cache of this handle",
@@ -176,8 +224,7 @@ def _appended(ctx: Context, writer: JournalClient, claim: WriterClaim, turn: int
 def other_processes(ctx: Context) -> None:
     """What one process has committed, others that have read before see at their next call. Cases: 33, 35."""
     children = start(ctx, "looking", 2)
-    for child in children:
-        child.tell({"go": True})
+    go(children)
     journal = ctx.journal
     claim = journal.claim(thread(), "writer")
     names, base = ["thread"], 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from functools import partial
@@ -13,7 +12,7 @@ from statebook.errors import StatebookError, WriterBusy, WriterFenced
 from statebook.keys import ThreadScope
 from statebook.model import NONE, ClaimInfo, Receipt, WriterClaim
 from statebook_conformance.checkers.history import JsonValue, merge
-from statebook_conformance.context import Context, Unavailable
+from statebook_conformance.context import Context
 from statebook_conformance.journal_clients import (
     JournalClient,
     claim_fields,
@@ -25,7 +24,7 @@ from statebook_conformance.journal_clients import (
 )
 from statebook_conformance.processes import Child
 from statebook_conformance.rule import rule
-from statebook_conformance.rules.journal_concurrent import operations, results, start
+from statebook_conformance.rules.journal_concurrent import go, operations, results, start, stoppable
 from statebook_conformance.walking import all_threads
 from statebook_conformance.writing import thread
 
@@ -58,7 +57,7 @@ def _busy_or_claim(answer: WriterClaim | StatebookError) -> WriterClaim | Writer
     level=2,
     hint="the epoch is read, raised and written back in separate steps",
     kills=("epoch-read-then-write",),
-    floor={"overlapping operations": 50, "takeovers": 100},
+    floor={"overlapping operations": 10, "takeovers": 100},
 )
 def race_threads(ctx: Context) -> None:
     """Claims made at once all succeed, one after the other: each gets an epoch of its own, and epochs grow in time.
@@ -71,7 +70,11 @@ def race_threads(ctx: Context) -> None:
 
     def claim(number: int) -> list[WriterClaim]:
         client = JournalClient(stores[number % 4], recorder, f"w{number}", thread())
-        return [client.held() for _ in range(claims)]
+        got: list[WriterClaim] = []
+        for number in range(claims):
+            got.append(client.held())
+            time.sleep(0.0002 if number % 5 == 0 else 0)
+        return got
 
     with fine_switching():
         got = [item for part in ctx.threads([partial(claim, number) for number in range(8)]) for item in part]
@@ -157,8 +160,7 @@ def observers_threads(ctx: Context) -> None:
 def race_processes(ctx: Context) -> None:
     """Of processes that claim one free journal, or replace one claim, exactly one succeeds; the others name it."""
     children = start(ctx, "racing", 3)
-    for child in children:
-        child.tell({"go": True})
+    go(children)
     held: WriterClaim | None = None
     for turn in range(20 * ctx.effort):
         name = f"t{turn // 2}"
@@ -225,13 +227,12 @@ def first_claims_threads(ctx: Context) -> None:
 )
 def first_claims_processes(ctx: Context) -> None:
     """The same over processes, each with the first handle of its life. Cases: 28, 31, 55."""
-    children = [
+    children = (
         *start(ctx, "claiming", 2, prefix="up", threads="a b c d e f g h", rounds=2 * ctx.effort),
         *start(ctx, "claiming", 2, prefix="down", threads="h g f e d c b a", rounds=2 * ctx.effort),
-    ]
-    for child in children:
-        child.tell({"go": True})
-    values = results(tuple(children))
+    )
+    go(children)
+    values = results(children)
     claims: dict[str, list[WriterClaim]] = {}
     for value in values:
         listed = value["claims"]
@@ -324,10 +325,9 @@ def paused_writer(ctx: Context) -> None:
     It runs in another process, is stopped by SIGSTOP before or within an append, and goes on after the takeover. It is
     told WriterFenced, with the receipt where its batch had landed before. Case: 42.
     """
-    if not hasattr(signal, "SIGSTOP"):
-        raise Unavailable("processes cannot be stopped on this system; run the suite on Linux or macOS")
+    stoppable()
     (child,) = start(ctx, "stepping", 1)
-    child.tell({"go": True})
+    go((child,))
     recorder = ctx.recorder()
     client = JournalClient(ctx.journal, recorder, "other", thread())
     stood = 0

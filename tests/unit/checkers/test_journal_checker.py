@@ -165,6 +165,13 @@ GOOD = {
         call((9, 10), "read", {"after": 0}, {"first_seq": 3}, error="Trimmed"),
         final("b0", "b1", first=3),
     ),
+    "the first submissions trimmed away": (
+        append((1, 2), "a", 0, submission=1),
+        lost((3, 4), "b", 2, submission=2),
+        append((5, 6), "c", 4, submission=3),
+        call((7, 8), "trim", {"before": 5}, {"first_seq": 5}),
+        final("c0", "c1", first=5),
+    ),
     "submissions behind a failed one not there": (
         append((1, 2), "a", 0, submission=1),
         append((3, 4), "b", 2, error="BackendUnavailable", submission=2),
@@ -254,6 +261,16 @@ BROKEN: dict[str, tuple[str, tuple[Operation, ...]]] = {
     "submission skipped": (
         "APPEND-4",
         (lost((1, 2), "a", 0, submission=1), append((3, 4), "b", 0, submission=2), final("b0", "b1")),
+    ),
+    "submission behind a refused one in a trimmed journal": (
+        "APPEND-4",
+        (
+            append((1, 2), "x", 0),
+            append((3, 4), "a", 0, error="BackendUnavailable", submission=1),
+            append((5, 6), "b", 2, submission=2),
+            call((7, 8), "trim", {"before": 3}, {"first_seq": 3}),
+            final("b0", "b1", first=3),
+        ),
     ),
     "submissions changed places": (
         "APPEND-4",
