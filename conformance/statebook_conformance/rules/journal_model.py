@@ -21,10 +21,9 @@ LENGTH: Final = 30
     level=1,
     hint="the steps are as few as they can be: replay them by hand against one journal",
     kills=(
-        "fence-at-claim-only",
+        "released-may-write",
         "epoch-reused-after-release",
-        "other-content-accepted",
-        "head-conflict-but-written",
+        "replacing-ignored",
         "base-ahead-accepted",
         "trimmed-reads-on",
         "checkpoint-first-of-batch",

@@ -191,7 +191,7 @@ def from_checkpoint(ctx: Context) -> None:
     """
     payload = b'"' + b"x" * 30_000 + b'"'
     costs = []
-    for length in (10, 90):
+    for length in (10, 50):
         adversary = Adversary(ctx.open_atomic())
         key = thread(f"length {length}")
         writer = Writer(ctx.backend.journal_over(adversary.client()), key)
