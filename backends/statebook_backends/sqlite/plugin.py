@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statebook.medium import Medium
     from statebook.state import AgentStateStore
 
-_INSTALL = "python -m pip install pysqlite3 or a Python that was built with sqlite3"
+_INSTALL = "apt-get install libsqlite3-dev, then build Python again (or use a Python that comes with sqlite3)"
 
 
 @hookimpl
