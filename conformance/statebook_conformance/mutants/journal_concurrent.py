@@ -406,7 +406,7 @@ class _CloseDropsBuffered(Blind):
     def append(self, claim: WriterClaim, batch: Batch, base_seq: int) -> Receipt:
         self._flush(claim.key)
         head = self.inner.head(claim.key)
-        if head is None or head.claim != claim.info or head.last_seq != base_seq or base_seq % 2 == 0:
+        if head is None or head.claim != claim.info or head.last_seq != base_seq:
             return self.inner.append(claim, batch, base_seq)
         self._held[claim.key] = AppendRequest(claim, batch, base_seq)
         last = base_seq + len(batch.events)

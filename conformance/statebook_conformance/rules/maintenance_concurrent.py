@@ -194,7 +194,7 @@ def refused_beside_good(ctx: Context) -> None:
     level=2,
     hint="close() takes the connection away under a call, or waits for ever for a call that waits for it",
     kills=("close-breaks-calls", "close-drops-buffered"),
-    floor={"calls that met a close": 8, "acknowledged": 10},
+    floor={"calls that met a close": 8, "acknowledged": 20},
 )
 def closing(ctx: Context) -> None:
     """A call on a handle that is being closed is answered, or is StoreClosed; it never hangs; other handles go on.
@@ -211,9 +211,10 @@ def closing(ctx: Context) -> None:
             clients = [
                 JournalClient(handle, recorder, f"c{turn}-{number}", thread(f"t{turn}-{number}")) for number in range(4)
             ]
-            wait_s = ctx.random.choice((0.002, 0.005, 0.02))
-            calls = [partial(_until_closed, client) for client in clients]
-            answers = ctx.threads([*calls, partial(_close, handle, wait_s)], timeout_s=_CALL_S_MAX)
+            acked = threading.Semaphore(0)
+            calls = [partial(_until_closed, client, acked) for client in clients]
+            close = partial(_close, handle, acked, ctx.random.randint(4, 20))
+            answers = ctx.threads([*calls, close], timeout_s=_CALL_S_MAX)
             ctx.saw("calls that met a close", sum(answer == "closed" for answer in answers))
             answer = beside.append(claim, make(f"beside-{turn}"), base)
             if not isinstance(answer, Receipt):
@@ -227,14 +228,16 @@ def closing(ctx: Context) -> None:
     judge(ctx, recorder)
 
 
-def _close(handle: ThreadJournalStore, wait_s: float) -> str:
-    time.sleep(wait_s)
+def _close(handle: ThreadJournalStore, acked: threading.Semaphore, count: int) -> str:
+    """Close a handle when so many appends were acknowledged on it, while others are under way."""
+    for _ in range(count):
+        acked.acquire(timeout=1.0)
     handle.close()
     handle.close()
     return "closing"
 
 
-def _until_closed(client: JournalClient) -> str:
+def _until_closed(client: JournalClient, acked: threading.Semaphore) -> str:
     """Claim, append and read until the handle is closed."""
     try:
         claim = client.claim()
@@ -246,6 +249,7 @@ def _until_closed(client: JournalClient) -> str:
     for number in range(_APPENDS_MAX):
         answer = client.append(claim, make(f"{client.name}-{number}"), base)
         if isinstance(answer, Receipt):
+            acked.release()
             base = answer.last_seq
             page = client.read(max(0, base - 2), 10) if number % 4 == 3 else None
             if isinstance(page, StoreClosed):
