@@ -1,0 +1,1 @@
+"""The S3 backend: conditional writes for heads, fsspec for everything else."""

@@ -1,0 +1,41 @@
+"""What the commit path says to an endpoint, whoever carries it: three requests, each sent once, and their answer."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer.
+
+    Attributes:
+        status: The HTTP status.
+        code: The code of the error document, or empty.
+        etag: The ETag as it came, quotes included, or empty.
+        server: What the endpoint calls itself, or empty.
+        body: The object, where it was asked for.
+    """
+
+    status: int
+    code: str = ""
+    etag: str = ""
+    server: str = ""
+    body: bytes = b""
+
+
+class Wire(Protocol):
+    """Carries requests to an endpoint. Safe from many threads; raises the driver's own errors where no answer comes."""
+
+    def get(self, bucket: str, key: str, if_none_match: str | None) -> Reply:
+        """GET an object; 304 where it still has the ETag that is given."""
+
+    def put(self, bucket: str, key: str, body: bytes, if_match: str | None) -> Reply:
+        """PUT an object with If-Match, or with `If-None-Match: *` where no ETag is given."""
+
+    def delete(self, bucket: str, key: str, if_match: str) -> Reply:
+        """DELETE an object with If-Match."""
+
+    def close(self) -> None:
+        """Close its connections."""
