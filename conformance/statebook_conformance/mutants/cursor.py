@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -21,7 +22,7 @@ from statebook.keys import ThreadKey
 from statebook.model import ANY, ClaimInfo, Expect, ExportCursor, WriterClaim
 from statebook_conformance.mutants.forward import ForwardBackend, ForwardJournal
 from statebook_conformance.mutants.mutant import Mutant
-from statebook_conformance.mutants.wrapping import wrapping
+from statebook_conformance.mutants.wrapping import Memory, wrapping
 from statebook_conformance.target import TargetBackend
 
 
@@ -74,7 +75,8 @@ class _NotFenced(ForwardJournal):
         try:
             return super().advance_cursor(cursor, to_seq)
         except CursorFenced:
-            return super().advance_cursor(self.inner.open_cursor(cursor.key, cursor.exporter), to_seq)
+            moved = super().advance_cursor(self.inner.open_cursor(cursor.key, cursor.exporter), to_seq)
+            return msgspec.structs.replace(moved, epoch=cursor.epoch, nonce=cursor.nonce)
 
 
 class _FencedInMemory(_NotFenced):
@@ -94,6 +96,36 @@ class _FencedInMemory(_NotFenced):
         if cursor.epoch < newest:
             raise CursorFenced("a newer opener came through this handle", current_epoch=newest, key=cursor.key.name)
         return super().advance_cursor(cursor, to_seq)
+
+
+class _FenceCheckedFirst(_NotFenced):
+    """Looks at the epoch first and writes then: whoever opens between the two is overwritten."""
+
+    def __init__(self, inner: ThreadJournalStore, memory: Memory) -> None:
+        super().__init__(inner)
+        self._memory = memory
+
+    def open_cursor(self, key: ThreadKey, exporter: str) -> ExportCursor:
+        cursor = super().open_cursor(key, exporter)
+        with self._memory.lock:
+            newest = int(self._memory.kept.get((key, exporter), 0))
+            self._memory.kept[key, exporter] = max(newest, cursor.epoch)
+        return cursor
+
+    def advance_cursor(self, cursor: ExportCursor, to_seq: int) -> ExportCursor:
+        newest = int(self._memory.kept.get((cursor.key, cursor.exporter), 0))
+        if cursor.epoch < newest:
+            raise CursorFenced("the look has shown a newer opener", current_epoch=newest, key=cursor.key.name)
+        time.sleep(0.002)
+        try:
+            return super().advance_cursor(cursor, to_seq)
+        except CursorRegression:
+            now = self.inner.open_cursor(cursor.key, cursor.exporter)
+            try:
+                self.inner.reset_cursor(cursor.key, cursor.exporter, to_seq, expected_version=now.version)
+            except CursorConflict:
+                return cursor
+            return msgspec.structs.replace(cursor, acked_seq=to_seq)
 
 
 # ---------------------------------------------------------------------------------------------------------- CURSOR-3
@@ -219,7 +251,7 @@ class _SurvivesDelete(ForwardJournal):
             return self.inner.reset_cursor(key, exporter, acked, expected_version=error.version or 0)
 
 
-class _RepairsItself(ForwardJournal):
+class RepairsItself(ForwardJournal):
     """Starts again at the beginning, at the end or behind a trim, wherever a cursor does not fit."""
 
     def open_cursor(self, key: ThreadKey, exporter: str) -> ExportCursor:
@@ -275,6 +307,11 @@ CURSOR_FENCED_IN_MEMORY: Final = Mutant(
     wrapped(_FencedInMemory),
     base="file://{directory}",
 )
+CURSOR_FENCE_CHECKED_FIRST: Final = Mutant(
+    "cursor-fence-checked-first",
+    "the fence is checked, and the position is written in a second step",
+    wrapping(journal=_FenceCheckedFirst),
+)
 CURSOR_GOES_BACK: Final = Mutant(
     "cursor-goes-back", "a late acknowledgement moves the cursor back", wrapped(_GoesBack), canary=True
 )
@@ -308,7 +345,7 @@ CURSOR_SURVIVES_DELETE: Final = Mutant(
 CURSOR_REPAIRS_ITSELF: Final = Mutant(
     "cursor-repairs-itself",
     "a cursor that does not fit starts again somewhere, without a word",
-    wrapped(_RepairsItself),
+    wrapped(RepairsItself),
 )
 CURSOR_CREATES_THE_JOURNAL: Final = Mutant(
     "cursor-creates-the-journal", "opening a cursor creates the journal", wrapped(_CreatesTheJournal)

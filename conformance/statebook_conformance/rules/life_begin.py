@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from statebook.atomic import COMMIT_CONFLICT, CommitConflict
+from statebook.codec import Json
 from statebook.errors import HeadConflict, JournalNotFound, WriterBusy
 from statebook.model import PAGE_MAX
 from statebook.provision import INITIALIZED, fork, initialize
@@ -102,7 +103,8 @@ def initialization(ctx: Context) -> None:
     again = initialize(other, _KEY, "someone", {"b": [2], "a": 1}, provenance={"id": "x", "kind": "import"})
     ctx.equal((again.replayed, again.event_id, again.journal_id), (True, made.event_id, made.journal_id), "again")
     ctx.equal(there(ctx, journal, _KEY), head, "the head after the same initialisation again")
-    for state in ({"a": 2, "b": [2]}, {}):
+    others: tuple[Mapping[str, Json], ...] = ({"a": 2, "b": [2]}, {})
+    for state in others:
         call = partial(initialize, journal, _KEY, "setup", state, provenance={"kind": "import", "id": "x"})
         ctx.equal(ctx.raises(HeadConflict, call, "another initialisation").last_seq, 1, "the last_seq that it carries")
     held = thread("held")
@@ -126,7 +128,7 @@ def initialization(ctx: Context) -> None:
     kills=("cursor-known-by-exporter-alone", "receipts-known-by-batch-alone"),
 )
 def forking(ctx: Context) -> None:
-    """A fork begins with the last checkpoint of its source, inherits no receipts or cursors, and leaves the source alone."""
+    """A fork begins with its source's last checkpoint, inherits no receipts or cursors, and leaves the source alone."""
     journal = ctx.journal
     source, target = thread("source"), thread("target")
     ctx.raises(JournalNotFound, partial(fork, journal, source, target, "forker"), "a fork of nothing")
