@@ -1,0 +1,1 @@
+"""The backend for MySQL and MariaDB: `mysql://user:password@host:port/database`."""
