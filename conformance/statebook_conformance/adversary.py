@@ -189,7 +189,7 @@ class _Client(AtomicJournalStorage):
         if blobs:
             self._gate("write_blobs")
             adversary.write_blobs(scope, blobs)
-        self._gate("commit")
+        self._gate("commit with blobs" if blobs else "commit")
         fate = self._fate()
         if fate is Fate.LATE:
             adversary.late.append(request)
@@ -237,11 +237,11 @@ def scripted(*fates: Fate) -> Callable[[], Fate]:
 
 
 def once(step: str, action: Callable[[], object]) -> Callable[[str], None]:
-    """A gate that does something before the first step of a name: what happens while a client is paused there."""
+    """A gate that does something before the first step whose name begins so: while a client is paused there."""
     actions = [action]
 
     def gate(name: str) -> None:
-        if name == step and actions:
+        if name.startswith(step) and actions:
             actions.pop()()
 
     return gate
@@ -262,6 +262,10 @@ def conflict_once(storage: AtomicJournalStorage, scope: str) -> Callable[[str], 
 
 TURN_TIMEOUT_S: Final = 60.0
 """How long an actor waits for its turn before the schedule counts as hung."""
+
+
+DANGER: Final = 10
+"""So much more often is an actor stopped where it has decided something and is about to write or delete."""
 
 
 class _Actor:
@@ -298,6 +302,7 @@ class Scheduler:
         self._actors: tuple[_Actor, ...] = ()
         self._running: _Actor | None = None
         self._finished = threading.Event()
+        self._favoured = ("", 0)
         self.step = 0
         self.pauses = 0
         self.alone = False
@@ -307,14 +312,24 @@ class Scheduler:
         """Whether actors should begin nothing new."""
         return self.step >= self._steps or any(actor.error is not None for actor in self._actors)
 
-    def gate(self, _: str) -> None:
+    @property
+    def running(self) -> str:
+        """Who is running."""
+        return "" if self._running is None else self._running.name
+
+    def favour(self, name: str, steps: int) -> None:
+        """Let one actor go on alone for some steps, unless it is stopped or done: what a hostile scheduler does."""
+        self._favoured = (name, self.step + steps)
+
+    def gate(self, step: str) -> None:
         """A step of the actor that is running: the next one to go on is chosen, and the others wait."""
         me = self._running
         if me is None or self.alone:
             return
         self.step += 1
         self._between()
-        if not self.over and self._rng.random() < self._pause_rate:
+        rate = self._pause_rate * (DANGER if step in ("commit with blobs", "delete_blobs") else 1)
+        if not self.over and self._rng.random() < rate:
             me.resumes = self.step + self._rng.randrange(10, 80)
             self.pauses += 1
         chosen = self._choose()
@@ -375,4 +390,7 @@ class Scheduler:
             first = min(living, key=lambda actor: actor.resumes)
             self.step = first.resumes
             return first
+        name, until = self._favoured
+        if self.step < until:
+            ready = [actor for actor in ready if actor.name == name] or ready
         return self._rng.choice(ready)

@@ -25,7 +25,7 @@ BIG: Final = b'"' + b"x" * 24_000 + b'"'
 BURST: Final = 66
 """So many small batches push everything before them out of the window (APPEND-1)."""
 
-_FAULTS: Final = (Fate.BEFORE, Fate.AFTER, Fate.LATE)
+_FAULTS: Final = (Fate.BEFORE, Fate.AFTER, Fate.LATE, Fate.LATE)
 _SETTLES_MAX: Final = 40
 
 
@@ -80,6 +80,7 @@ class World:
         self._known: list[Sent] = []
         self._open: list[int] = []
         self._kept_from = 0
+        self._interrupted = ""
 
     def run(self) -> None:
         """Play the schedule, then let every late request land.
@@ -96,6 +97,9 @@ class World:
                 ("collector", self._collector),
             )
         )
+        self._land_all()
+
+    def _land_all(self) -> None:
         while self.adversary.late:
             self.adversary.land(self.rng.randrange(len(self.adversary.late)))
 
@@ -106,9 +110,17 @@ class World:
     def _fate(self) -> Fate:
         if self.scheduler.over or self.scheduler.alone or self.rng.random() >= self._fault_rate:
             return Fate.FAIR
-        return self.rng.choice(_FAULTS)
+        fate = self.rng.choice(_FAULTS)
+        if fate is Fate.LATE and self.rng.random() < 0.5:
+            self.scheduler.favour(self.scheduler.running, 8)
+        return fate
 
     def _gate(self, step: str) -> None:
+        if step == "commit with blobs" and self.rng.random() < 0.2:
+            self._interrupted = self.scheduler.running
+            self.scheduler.favour("collector", 12)
+        elif step == "delete_blobs" and self.rng.random() < 0.5:
+            self.scheduler.favour(self._interrupted, 8)
         if step != "read_blob" or self.rng.random() < 0.1:
             self.scheduler.gate(step)
 
@@ -123,6 +135,7 @@ class World:
             claim = self._claim(store, name)
             if claim is not None:
                 self._hold(store, name, claim)
+            self._wait(self.rng.choice((0, 0, 10, 30)))
 
     def _hold(self, store: ThreadJournalStore, name: str, claim: WriterClaim) -> None:
         """Write through one claim until it is lost, given back, or enough."""
@@ -130,10 +143,10 @@ class World:
         for _ in range(self.rng.randrange(1, 8)):
             if self.scheduler.over:
                 return
-            if self.rng.random() < 0.04:
+            if self.rng.random() < 0.08:
                 found = self._burst(store, name, claim, base)
             else:
-                payload = BIG if self.rng.random() < 0.5 else b"{}"
+                payload = BIG if self.rng.random() < 0.75 else b"{}"
                 number = next(self._numbers)
                 size = self.rng.randrange(1, 4)
                 checkpoint = 0 if self.rng.random() < 0.15 else None
@@ -165,7 +178,7 @@ class World:
         self._open.append(base)
         try:
             answer = self._append(store, name, claim, new, base)
-            resends = self.rng.randrange(3)
+            resends = self.rng.choice((0, 0, 0, 1, 2))
             while isinstance(answer, OutcomeUnknown) and resends:
                 resends -= 1
                 answer = self._append(store, name, claim, new, base)
@@ -289,7 +302,9 @@ class World:
                     pending.unknown(type(error).__name__)
                     continue
                 pending.ok(None if receipt is None else receipt_fields(receipt))
-            if receipt is None:
+            if receipt is None and self.rng.random() < 0.5:
+                self._land_all()
+            elif receipt is None:
                 self._wait(self.rng.randrange(16))
             return receipt
         return None

@@ -25,7 +25,6 @@ LENGTH: Final = 30
         "epoch-reused-after-release",
         "replacing-ignored",
         "base-ahead-accepted",
-        "trimmed-reads-on",
         "checkpoint-first-of-batch",
         "fenced-receipt-lost",
     ),
