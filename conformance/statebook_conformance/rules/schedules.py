@@ -43,8 +43,9 @@ def schedules(ctx: Context) -> None:
 
     Two writers, a reader, a trimmer and a collector run core's journal over the backend's atomic storage. Exactly one
     of them takes a step at a time, and a seed says which; a quarter of the commits lose their answer, are lost, or land
-    late; clients are stopped for long, mostly where it hurts. The history is judged at the end: every receipt holds, every refusal and every
-    settlement holds for ever, no batch of an old epoch stands behind one of a newer, no blob is missing.
+    late; clients are stopped for long, mostly where it hurts. The history is judged at the end: every receipt holds,
+    every refusal and every settlement holds for ever, no batch of an old epoch stands behind one of a newer, no blob is
+    missing.
     Cases: 42, 44, 46.
     """
     started = time.monotonic()
