@@ -27,6 +27,7 @@ class How(Enum):
     EMPTY = "cut to nothing"
     HALF = "cut in half"
     LAST = "last byte cut"
+    CUT = "cut somewhere"
     REMOVE = "removed"
     SWAP = "replaced by a record of the same kind"
     FORMAT = "marked with a format of the future"
@@ -170,6 +171,8 @@ def make(snapshot: Snapshot, record: str, how: How, rng: random.Random) -> Damag
         after = data[: len(data) // 2]
     elif how is How.LAST:
         after = data[:-1]
+    elif how is How.CUT and data:
+        after = data[: rng.randrange(len(data))]
     elif how is How.SWAP:
         others = [name for name in sorted(snapshot) if name != record and kind_of(name) == kind_of(record)]
         after = snapshot[rng.choice(others)] if others else data

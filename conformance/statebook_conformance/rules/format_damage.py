@@ -18,6 +18,7 @@ from statebook_conformance.damage_trial import ACKED, EXPORTER, LONG, OTHER, SMA
 from statebook_conformance.rule import rule
 
 _DAMAGES: Final = 60
+_LARGE: Final = 200
 _LOOKS_MAX: Final = 12
 """After how many damages the whole medium is compared with what it was: the dear part."""
 
@@ -58,7 +59,6 @@ def whole(ctx: Context, scene: Scene) -> None:
         "damaged-batch-skipped",
         "journal-shortened-at-the-damage",
         "digest-not-verified",
-        "torn-tail-cut-off",
         "corrupt-state-read-as-absent",
         "verify-says-fine",
         "damage-is-written-over",
@@ -71,6 +71,22 @@ def damage(ctx: Context) -> None:
     scene = Scene(ctx)
     records = {record: data for record, data in scene.whole.items() if record not in scene.cursor}
     _try_all(ctx, scene, sample(records, ctx.random, _DAMAGES * ctx.effort))
+
+
+@rule(
+    "FORMAT-1.torn",
+    level=1,
+    hint="a record that ends early is taken for the end of the journal, and the next one is written behind it",
+    kills=("torn-tail-cut-off", "corrupt-head-starts-empty"),
+    floor={"damages": 12, "damages noticed": 8},
+)
+def torn(ctx: Context) -> None:
+    """Cut records of journals anywhere: the journal is JournalCorrupt and takes no batch, so that nothing is glued on."""
+    scene = Scene(ctx)
+    records = sorted((scene.groups["small"] | scene.groups["long"]) & scene.whole.keys() - scene.cursor)
+    large = [record for record in records if len(scene.whole[record]) > _LARGE] or records
+    cuts = [make(scene.whole, ctx.random.choice(large), How.CUT, ctx.random) for _ in range(30 * ctx.effort)]
+    _try_all(ctx, scene, [cut for cut in cuts if cut is not None])
 
 
 @rule(

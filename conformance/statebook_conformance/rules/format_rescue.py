@@ -102,7 +102,7 @@ def _readable_to(ctx: Context, journal: ThreadJournalStore, events: tuple[Record
     "FORMAT-3.salvage",
     level=1,
     hint="readers skip what they cannot read, so that a copy has holes",
-    kills=("damaged-batch-skipped", "digest-not-verified"),
+    kills=("damaged-batch-skipped",),
     floor={"salvages": 1},
 )
 def salvaging(ctx: Context) -> None:
