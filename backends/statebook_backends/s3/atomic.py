@@ -6,6 +6,7 @@ A write whose reply is missing is never sent again unread: what stands there tel
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -31,9 +32,11 @@ _SLOW: Final = 4
 class EngineSource(Protocol):
     """Gives the engine of this process, and takes it back."""
 
+    @abstractmethod
     def enter(self) -> ObjectEngine:
         """The engine."""
 
+    @abstractmethod
     def leave(self) -> None:
         """It is not used any more."""
 

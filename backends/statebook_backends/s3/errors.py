@@ -118,7 +118,8 @@ def unavailable(path: str, status: int, code: str) -> BackendUnavailable:
         remedy = "the bucket is in another region or at another endpoint; correct region or endpoint_url"
     else:
         remedy = "the endpoint refused the request"
-    return BackendUnavailable(f"{remedy} (HTTP {status} {code}); nothing was applied", key=path, backend=BACKEND)
+    answer = f"HTTP {status} {code}".strip()
+    return BackendUnavailable(f"{remedy} ({answer}); nothing was applied", key=path, backend=BACKEND)
 
 
 @contextmanager
@@ -156,7 +157,9 @@ def driver_errors(path: str, *, writes: bool) -> Iterator[None]:
                 raise answered from None
         if writes:
             raise Unsure(f"no answer came ({type(error).__name__})") from error
-        raise BackendUnavailable(f"no answer came ({type(error).__name__}); try again", key=path, backend=BACKEND) from error
+        raise BackendUnavailable(
+            f"no answer came ({type(error).__name__}); try again", key=path, backend=BACKEND
+        ) from error
 
 
 def answer_of(error: ClientError | Refused) -> tuple[int, str]:
@@ -211,8 +214,8 @@ def opening(place: str) -> Iterator[None]:
 def _opened(error: BackendUnavailable, cause: BaseException | None, place: str) -> StatebookError:
     if isinstance(cause, NoCredentialsError | PartialCredentialsError):
         return InvalidConfiguration(
-            "there are no credentials: give access_key_id and secret_access_key, or a profile, or set AWS's environment "
-            "variables",
+            "there are no credentials: give access_key_id and secret_access_key, or a profile, or set the environment "
+            "variables of AWS",
             option="access_key_id",
             backend=BACKEND,
         )
@@ -223,8 +226,8 @@ def _opened(error: BackendUnavailable, cause: BaseException | None, place: str) 
         )
     if status in (401, 403) or code in _CREDENTIALS:
         return InvalidConfiguration(
-            f"{place} denies access ({code or status}): check access_key_id, secret_access_key and the bucket's policy; "
-            "a store needs to get, put, list and delete objects",
+            f"{place} denies access ({code or status}): check keys and the bucket's policy; "
+            "a store gets, puts, lists and deletes objects",
             option="access_key_id",
             backend=BACKEND,
         )

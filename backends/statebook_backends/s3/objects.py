@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from heapq import nsmallest
@@ -15,15 +16,19 @@ from statebook_backends.s3.names import BACKEND
 class FileSystem(Protocol):
     """What is used of an fsspec file system."""
 
+    @abstractmethod
     def cat_file(self, path: str) -> bytes:
         """The bytes of an object."""
 
+    @abstractmethod
     def pipe_file(self, path: str, value: bytes) -> object:
         """Put an object, whatever stands there."""
 
+    @abstractmethod
     def find(self, path: str) -> Sequence[str]:
         """All objects below a directory."""
 
+    @abstractmethod
     def rm_file(self, path: str) -> object:
         """Remove an object."""
 
@@ -31,12 +36,15 @@ class FileSystem(Protocol):
 class Objects(Protocol):
     """Reads, lists and deletes objects by fsspec's paths. `BackendUnavailable` where the store does not answer."""
 
+    @abstractmethod
     def read(self, path: str) -> bytes | None:
         """The bytes of an object, or None where there is none."""
 
+    @abstractmethod
     def put(self, path: str, data: bytes) -> None:
         """Put an object, whatever stands there: for `medium` only."""
 
+    @abstractmethod
     def pages(self, directory: str, after: str | None = None) -> Iterator[Sequence[str]]:
         """All objects below a directory, complete, page by page, in the store's order.
 
@@ -48,6 +56,7 @@ class Objects(Protocol):
             Their paths.
         """
 
+    @abstractmethod
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; absent ones are no error.
 
@@ -57,9 +66,7 @@ class Objects(Protocol):
         """
 
 
-def in_order(
-    objects: Objects, directory: str, after: str | None, wanted: int, *, ordered: bool
-) -> tuple[str, ...]:
+def in_order(objects: Objects, directory: str, after: str | None, wanted: int, *, ordered: bool) -> tuple[str, ...]:
     """The first objects of a directory behind a path, ascending, in bounded memory (LIFE-1, STATE-9).
 
     Args:

@@ -93,9 +93,7 @@ class _Probe:
 
     def _one_winner(self, pool: ThreadPoolExecutor, path: str, expected: str | None, condition: str) -> str:
         contents = [f"{index}-{self._new_nonce()}".encode() for index in range(_RACERS)]
-        answers = self._together(
-            pool, [partial(self._write, path, content, expected) for content in contents]
-        )
+        answers = self._together(pool, [partial(self._write, path, content, expected) for content in contents])
         won = [(contents[index], answer) for index, answer in enumerate(answers) if not isinstance(answer, Lost)]
         found = self._read(path)
         if len(won) != 1:

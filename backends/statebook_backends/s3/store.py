@@ -76,7 +76,7 @@ def s3_engine(filesystem: FileSystem) -> ObjectEngine:
     # Read requests of this file system are tried once too: a dead endpoint is told within one time-out (ERR-4).
     driver.retries = 1
     given: Mapping[str, Any] = driver.storage_options
-    session = boto3.session.Session(
+    session = boto3.Session(
         aws_access_key_id=given.get("key"),
         aws_secret_access_key=given.get("secret"),
         aws_session_token=given.get("token"),
@@ -263,7 +263,9 @@ class S3Objects:
         except BackendUnavailable as error:
             if not started:
                 raise
-            raise OutcomeUnknown(f"some objects were deleted: {error.message}", key=paths[0], backend=BACKEND) from error
+            raise OutcomeUnknown(
+                f"some objects were deleted: {error.message}", key=paths[0], backend=BACKEND
+            ) from error
         failed = [found for found in answer.get("Errors", ()) if found.get("Code") != "NoSuchKey"]
         if failed:
             codes = ", ".join(sorted({str(found.get("Code")) for found in failed}))

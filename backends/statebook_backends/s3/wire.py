@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Protocol
 
 import msgspec
@@ -28,14 +29,18 @@ class Reply(msgspec.Struct, frozen=True):
 class Wire(Protocol):
     """Carries requests to an endpoint. Safe from many threads; raises the driver's own errors where no answer comes."""
 
+    @abstractmethod
     def get(self, bucket: str, key: str, if_none_match: str | None) -> Reply:
         """GET an object; 304 where it still has the ETag that is given."""
 
+    @abstractmethod
     def put(self, bucket: str, key: str, body: bytes, if_match: str | None) -> Reply:
         """PUT an object with If-Match, or with `If-None-Match: *` where no ETag is given."""
 
+    @abstractmethod
     def delete(self, bucket: str, key: str, if_match: str) -> Reply:
         """DELETE an object with If-Match."""
 
+    @abstractmethod
     def close(self) -> None:
         """Close its connections."""

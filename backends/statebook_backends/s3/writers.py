@@ -7,6 +7,7 @@ one file system, and is registered by the file system's fsspec protocol; a file 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from types import MappingProxyType
@@ -64,6 +65,7 @@ class ConditionalWriter(Protocol):
     certainly not applied.
     """
 
+    @abstractmethod
     def read(self, path: str, known: str | None = None) -> Found | Unchanged | None:
         """Read an object from its one authoritative copy (ATOM-5).
 
@@ -78,6 +80,7 @@ class ConditionalWriter(Protocol):
             BackendUnavailable: It could not be read.
         """
 
+    @abstractmethod
     def write(self, path: str, data: bytes, expected: str | None) -> str | Lost:
         """Create an object iff there is none, or replace it iff it is of a version.
 
@@ -94,6 +97,7 @@ class ConditionalWriter(Protocol):
             Unsure: Perhaps applied.
         """
 
+    @abstractmethod
     def remove(self, path: str, expected: str) -> bool:
         """Remove an object iff it is of a version.
 
@@ -129,6 +133,7 @@ class ObjectEngine(msgspec.Struct, frozen=True):
 class WriterFactory(Protocol):
     """Makes an engine over a file system."""
 
+    @abstractmethod
     def __call__(self, filesystem: FileSystem) -> ObjectEngine:
         """Make the engine; no I/O."""
 
