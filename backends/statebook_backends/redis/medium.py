@@ -1,0 +1,191 @@
+"""The raw records of a namespace: fields of hashes, fields of stream entries, items, members and numbers.
+
+A record is named `kind/key/part`. Removing a field of a stream entry removes the entry, as it is lost as a whole; what
+is written to it again brings it back.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from statebook.errors import BackendUnavailable
+from statebook.medium import Medium
+from statebook_backends.redis.client import Client
+from statebook_backends.redis.errors import DriverError, Reply
+from statebook_backends.redis.layout import slot_of
+from statebook_backends.redis.namespaces import ask, pages_of
+from statebook_backends.redis.options import RedisOptions
+from statebook_backends.redis.resp import command, fields_of, text, words_in
+
+_KINDS: Final = {b"d": "document", b"l": "list"}
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Where a record stands.
+
+    Attributes:
+        key: The key.
+        type: The type of its value.
+        part: The field, the place or the member; of a stream the entry's id.
+        field: The field of a stream's entry.
+    """
+
+    key: bytes
+    type: bytes
+    part: bytes = b""
+    field: bytes = b""
+
+
+class RedisMedium(Medium):
+    """Records of all keys of a namespace, on all masters."""
+
+    def __init__(self, options: RedisOptions) -> None:
+        """Open the medium.
+
+        Args:
+            options: Servers and namespace.
+
+        Raises:
+            InvalidConfiguration: The servers are not what the options say.
+            BackendUnavailable: A server does not answer.
+        """
+        self._client = Client(options)
+        self._pieces: dict[str, Piece] = {}
+        self._entries: dict[tuple[bytes, bytes], dict[bytes, bytes]] = {}
+
+    def records(self) -> tuple[str, ...]:
+        keys = {key for _, page in pages_of(self._client) for key in page}
+        found: dict[str, Piece] = {}
+        for key in keys:
+            for piece, _ in self._pieces_of(key):
+                found[_name(piece)] = piece
+        self._pieces |= found
+        return tuple(sorted(found))
+
+    def _pieces_of(self, key: bytes) -> list[tuple[Piece, bytes]]:
+        kind = self._run(key, b"TYPE", key)
+        if kind == b"hash":
+            fields = fields_of(self._run(key, b"HGETALL", key))
+            return [(Piece(key, b"hash", field), value) for field, value in fields.items()]
+        if kind == b"string":
+            value = self._run(key, b"GET", key)
+            return [(Piece(key, b"string"), value)] if isinstance(value, bytes) else []
+        if kind == b"zset":
+            return [
+                (Piece(key, b"zset", member), member)
+                for member in words_in(self._run(key, b"ZRANGE", key, b"0", b"-1"))
+            ]
+        if kind == b"list":
+            items = words_in(self._run(key, b"LRANGE", key, b"0", b"-1"))
+            return [(Piece(key, b"list", b"%06d" % place), item) for place, item in enumerate(items)]
+        if kind == b"stream":
+            return [
+                (Piece(key, b"stream", entry, field), value)
+                for entry, fields in self._stream(key).items()
+                for field, value in fields.items()
+            ]
+        return []
+
+    def _stream(self, key: bytes) -> dict[bytes, dict[bytes, bytes]]:
+        reply = self._run(key, b"XRANGE", key, b"-", b"+")
+        found: dict[bytes, dict[bytes, bytes]] = {}
+        for entry in reply if isinstance(reply, list) else ():
+            if isinstance(entry, list) and isinstance(entry[0], bytes):
+                found[entry[0]] = fields_of(entry[1])
+        return found
+
+    def _piece(self, record: str) -> Piece:
+        if record not in self._pieces:
+            self.records()
+        if record not in self._pieces:
+            raise KeyError(record)
+        return self._pieces[record]
+
+    def read(self, record: str) -> bytes:
+        piece = self._piece(record)
+        for there, value in self._pieces_of(piece.key):
+            if there == piece:
+                return value
+        raise KeyError(record)
+
+    def write(self, record: str, data: bytes) -> None:
+        piece = self._piece(record)
+        key, part = piece.key, piece.part
+        if piece.type == b"hash":
+            self._change(key, b"HSET", key, part, data)
+        elif piece.type == b"string":
+            self._change(key, b"SET", key, data)
+        elif piece.type == b"zset":
+            self._change(key, b"ZREM", key, part)
+            self._change(key, b"ZADD", key, b"0", data)
+        elif piece.type == b"list":
+            self._write_item(key, int(part), data)
+        else:
+            entries = self._stream(key)
+            row = entries.get(part) or self._entries.get((key, part), {})
+            entries[part] = {**row, piece.field: data}
+            self._rebuild(key, entries)
+
+    def _write_item(self, key: bytes, place: int, data: bytes) -> None:
+        items = words_in(self._run(key, b"LRANGE", key, b"0", b"-1"))
+        items[place : place + 1] = [data]
+        self._change(key, b"DEL", key)
+        for item in items:
+            self._change(key, b"RPUSH", key, item)
+
+    def remove(self, record: str) -> None:
+        piece = self._piece(record)
+        key, part = piece.key, piece.part
+        self.read(record)
+        if piece.type == b"hash":
+            self._change(key, b"HDEL", key, part)
+        elif piece.type == b"string":
+            self._change(key, b"DEL", key)
+        elif piece.type == b"zset":
+            self._change(key, b"ZREM", key, part)
+        elif piece.type == b"list":
+            items = words_in(self._run(key, b"LRANGE", key, b"0", b"-1"))
+            del items[int(part)]
+            self._change(key, b"DEL", key)
+            for item in items:
+                self._change(key, b"RPUSH", key, item)
+        else:
+            entries = self._stream(key)
+            self._entries[key, part] = entries.pop(part)
+            self._rebuild(key, entries)
+
+    def _rebuild(self, key: bytes, entries: dict[bytes, dict[bytes, bytes]]) -> None:
+        self._change(key, b"DEL", key)
+        for entry in sorted(entries, key=lambda name: int(name.partition(b"-")[0])):
+            words = [word for pair in entries[entry].items() for word in pair]
+            self._change(key, b"XADD", key, entry, *words)
+
+    def close(self) -> None:
+        self._client.close()
+
+    # ------------------------------------------------------------------------------------------------------- commands
+
+    def _run(self, key: bytes, *words: bytes) -> Reply:
+        tag = key[key.index(b"{") + 1 : key.index(b"}")]
+        node = self._client.servers().node(slot_of(tag))
+        (reply,) = ask(self._client, node, command(*words), 1)
+        if isinstance(reply, DriverError):
+            raise BackendUnavailable(f"the server refused a command: {reply}", backend=self._client.backend)
+        return reply
+
+    def _change(self, key: bytes, *words: bytes) -> None:
+        self._run(key, *words)
+
+
+def _name(piece: Piece) -> str:
+    key = text(piece.key)
+    suffix = key.partition("}:")[2]
+    kind = _KINDS.get(suffix[:1].encode() if suffix[1:2] == "/" else b"", suffix.replace(":", "-"))
+    if suffix.endswith("/items"):
+        kind = "items"
+    part = text(piece.part).replace("/", "|")
+    if piece.field:
+        return f"{kind}/{key}/{part}/{text(piece.field)}"
+    return f"{kind}/{key}/{part or 'value'}"
