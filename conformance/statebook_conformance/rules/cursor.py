@@ -62,7 +62,10 @@ def own_record(ctx: Context) -> None:
     kills=("cursor-not-fenced", "cursor-fenced-in-memory"),
 )
 def newest_opener(ctx: Context) -> None:
-    """Opening raises the epoch; only the newest opener may advance, whichever handle it came through."""
+    """Opening raises the epoch; only the newest opener may advance, whichever handle it came through.
+
+    Cases: 48.
+    """
     old, new = ctx.open_journal(), ctx.open_journal()
     fill(old, _KEY, [make_batch("b", 9)])
     first = old.advance_cursor(old.open_cursor(_KEY, "x"), 2)
@@ -180,7 +183,10 @@ def reset_is_conditional(ctx: Context) -> None:
     kills=("cursor-kept-by-batch", "cursor-moved-before-the-acknowledgement"),
 )
 def middle_of_a_batch(ctx: Context) -> None:
-    """A crash after event 2 of 5 of one batch: the next opener stands at 2, and what follows is read from 3."""
+    """A crash after event 2 of 5 of one batch: the next opener stands at 2, and what follows is read from 3.
+
+    Cases: 47, 49.
+    """
     journal = ctx.open_journal()
     fill(journal, _KEY, [make_batch("b", 5), make_batch("c", 2)])
     cursor = journal.open_cursor(_KEY, "x")
@@ -203,7 +209,10 @@ def middle_of_a_batch(ctx: Context) -> None:
     kills=("cursor-survives-delete", "cursor-repairs-itself"),
 )
 def another_incarnation(ctx: Context) -> None:
-    """A cursor of a deleted journal is CursorInvalid on the next incarnation, until it is reset on purpose."""
+    """A cursor of a deleted journal is CursorInvalid on the next incarnation, until it is reset on purpose.
+
+    Cases: 58.
+    """
     journal, other = ctx.open_journal(), ctx.open_journal()
     fill(journal, _KEY, [make_batch("b", 5)])
     old = journal.advance_cursor(journal.open_cursor(_KEY, "x"), 3)
@@ -256,7 +265,10 @@ def no_journal(ctx: Context) -> None:
     kills=("cursor-ignores-the-trim",),
 )
 def below_a_trim(ctx: Context) -> None:
-    """A new cursor of a trimmed journal stands at first_seq - 1, and a reset to before that is Trimmed."""
+    """A new cursor of a trimmed journal stands at first_seq - 1, and a reset to before that is Trimmed.
+
+    Cases: 50.
+    """
     journal = ctx.journal
     fill(journal, _KEY, [make_batch("b", 3), make_batch("c", 3)])
     ctx.equal(journal.trim(_KEY, 4).first_seq, 4, "first_seq after the trim")

@@ -40,7 +40,10 @@ def _judge(ctx: Context, parts: list[tuple[Operation, ...]]) -> None:
     floor={"fenced": 5, "advances": 10, "overlapping operations": 5},
 )
 def racing_openers(ctx: Context) -> None:
-    """Exporters that open one cursor over and over: only the newest opener advances, and the cursor never goes back."""
+    """Exporters that open one cursor over and over: only the newest opener advances, and the cursor never goes back.
+
+    Cases: 48.
+    """
     claim = fill(ctx.journal, _KEY, [make_batch("b", 300)])
     recorder = ctx.recorder()
     racers = [Exporter(ctx.open_journal(), _KEY, "x", recorder, f"exporter {n}") for n in range(_RACERS)]
@@ -62,7 +65,10 @@ def racing_openers(ctx: Context) -> None:
     floor={"fenced": 5, "advances": 10},
 )
 def racing_processes(ctx: Context) -> None:
-    """Exporters in several processes open one cursor over and over: only the newest opener advances."""
+    """Exporters in several processes open one cursor over and over: only the newest opener advances.
+
+    Cases: 48.
+    """
     fill(ctx.journal, _KEY, [make_batch("b", 300)])
     children = [
         ctx.spawn(f"{_WORKERS}:race_for_cursor", {"name": f"process {n}", "seed": ctx.seed, "rounds": 40 * ctx.effort})
@@ -83,7 +89,10 @@ def racing_processes(ctx: Context) -> None:
     floor={"advances": 40, "reopened": 4},
 )
 def beside_a_writer(ctx: Context) -> None:
-    """Many exporters beside a writer: each delivers every event, in order, across failures of its sink."""
+    """Many exporters beside a writer: each delivers every event, in order, across failures of its sink.
+
+    Cases: 47.
+    """
     journal, rounds = ctx.open_journal(), 40 * ctx.effort
     claim = journal.claim(_KEY, "writer")
     recorder = ctx.recorder()

@@ -1,4 +1,4 @@
-"""CURSOR-5 over the medium: an old head under a newer cursor, and an old cursor under a newer trim (case 50)."""
+"""CURSOR-5 over the medium: an old head under a newer cursor, and an old cursor under a newer trim."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _KEY: Final = thread()
     kills=("restored-cursor-repairs-itself",),
 )
 def old_head(ctx: Context) -> None:
-    """An older copy of a journal under a newer cursor is JournalRegressed for its exporter, and nothing moves."""
+    """An older copy of a journal under a newer cursor is JournalRegressed for its exporter, and nothing moves.
+
+    Cases: 50.
+    """
     medium = medium_of(ctx)
     with closing(ctx.backend.open_journal()) as journal:
         claim = fill(journal, _KEY, [make_batch("a", 3)])
@@ -58,7 +61,10 @@ def old_head(ctx: Context) -> None:
     kills=("restored-cursor-repairs-itself",),
 )
 def old_cursor(ctx: Context) -> None:
-    """An older copy of a cursor under a newer trim is Trimmed for its exporter, and nothing moves."""
+    """An older copy of a cursor under a newer trim is Trimmed for its exporter, and nothing moves.
+
+    Cases: 50.
+    """
     medium = medium_of(ctx)
     with closing(ctx.backend.open_journal()) as journal:
         fill(journal, _KEY, [make_batch("a", 3), make_batch("b", 3)])

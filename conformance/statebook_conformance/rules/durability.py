@@ -61,7 +61,10 @@ def reopen(ctx: Context) -> None:
     kills=("acknowledged-before-it-is-stored",),
 )
 def another_process(ctx: Context) -> None:
-    """What a process has acknowledged and never closed is there for the others after it was killed."""
+    """What a process has acknowledged and never closed is there for the others after it was killed.
+
+    Cases: 26.
+    """
     child = ctx.spawn(f"{_WORKERS}:write_and_wait", {"batches": 5})
     acked = cast("int", child.wait_for("written")["last_seq"])
     child.kill()
@@ -93,7 +96,10 @@ def _last_acked(child: Child, acked: int) -> int:
     timeout_s=90.0,
 )
 def killed_writer(ctx: Context) -> None:
-    """Kill -9 in a write loop, ten times: all that was acknowledged is there, and at most one batch more."""
+    """Kill -9 in a write loop, ten times: all that was acknowledged is there, and at most one batch more.
+
+    Cases: 26.
+    """
     children = [ctx.spawn(f"{_WORKERS}:write_for_ever", {"round": number}) for number in range(_KILLS)]
     journal = ctx.open_journal()
     stored: list[tuple[int, str]] = []

@@ -67,7 +67,10 @@ def whole(ctx: Context, scene: Scene) -> None:
     floor={"damages": 20, "damages noticed": 12},
 )
 def damage(ctx: Context) -> None:
-    """Flip, cut, remove or swap any record: each read gives what was stored or a DataError, and writes are refused."""
+    """Flip, cut, remove or swap any record: each read gives what was stored or a DataError, and writes are refused.
+
+    Cases: 26, 53.
+    """
     scene = Scene(ctx)
     records = {record: data for record, data in scene.whole.items() if record not in scene.cursor}
     _try_all(ctx, scene, sample(records, ctx.random, _DAMAGES * ctx.effort))
@@ -81,7 +84,10 @@ def damage(ctx: Context) -> None:
     floor={"damages": 12, "damages noticed": 8},
 )
 def torn(ctx: Context) -> None:
-    """Cut records of journals anywhere: the journal is JournalCorrupt and takes no batch, so that nothing is glued on."""
+    """Cut a record of a journal anywhere: it is JournalCorrupt and takes no batch, so that nothing is glued on.
+
+    Cases: 26, 27.
+    """
     scene = Scene(ctx)
     records = sorted((scene.groups["small"] | scene.groups["long"]) & scene.whole.keys() - scene.cursor)
     large = [record for record in records if len(scene.whole[record]) > _LARGE] or records
@@ -97,7 +103,10 @@ def torn(ctx: Context) -> None:
     floor={"damages": 3, "damages noticed": 2},
 )
 def lost_records(ctx: Context) -> None:
-    """Each record of a long journal is missed: without it the journal is JournalCorrupt, never empty, never shorter."""
+    """Each record of a long journal is missed: without it the journal is JournalCorrupt, never empty, never shorter.
+
+    Cases: 53.
+    """
     scene = Scene(ctx)
     gone_together: set[str] = set()
     damages: list[Damage] = []
@@ -120,7 +129,10 @@ def lost_records(ctx: Context) -> None:
     floor={"damages": 3},
 )
 def damaged_cursor(ctx: Context) -> None:
-    """A damaged cursor is a DataError for its opener, and stays as it is; it neither skips nor starts again at 0."""
+    """A damaged cursor is a DataError for its opener, and stays as it is; it neither skips nor starts again at 0.
+
+    Cases: 53.
+    """
     scene = Scene(ctx)
     records = {record: data for record, data in scene.whole.items() if record in scene.cursor}
     for each in sample(records, ctx.random, 24):

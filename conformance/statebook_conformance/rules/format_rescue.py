@@ -158,7 +158,10 @@ class _Planted:
     floor={"planted": 5},
 )
 def planted(ctx: Context) -> None:
-    """What is planted in the medium is data or an error: nothing is imported, revived or run (case 21)."""
+    """What is planted in the medium is data or an error: nothing is imported, revived or run.
+
+    Cases: 21.
+    """
     scene = Scene(ctx)
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "run")

@@ -115,7 +115,10 @@ def trim_raises_first_seq_only(ctx: Context) -> None:
     kills=("trim-keeps-the-bytes",),
 )
 def trim_frees_the_medium(ctx: Context) -> None:
-    """After a trim and a collection the medium holds nothing of the batches that are gone, and all of the others."""
+    """After a trim and a collection the medium holds nothing of the batches that are gone, and all of the others.
+
+    Cases: 41.
+    """
     medium, journal = medium_of(ctx), ctx.journal
     fill(journal, _KEY, [make_batch(f"b{number:02}", 2, size=9_000) for number in range(20)])
     events = read_all(ctx, journal, _KEY)
@@ -147,7 +150,10 @@ def _holds(medium: Medium, text: bytes) -> bool:
     kills=("delete-resets-epoch", "delete-keeps-receipts", "delete-fences-nobody"),
 )
 def delete_and_recreate(ctx: Context) -> None:
-    """A deleted journal is gone, its writer fenced; the next incarnation has a new id, a higher epoch, no receipts."""
+    """A deleted journal is gone, its writer fenced; the next incarnation has a new id, a higher epoch, no receipts.
+
+    Cases: 5, 58.
+    """
     journal, other = ctx.open_journal(), ctx.open_journal()
     old = fill(journal, _KEY, [make_batch("b1", 3), make_batch("b2", 2)])
     before = there(ctx, journal, _KEY)
@@ -231,11 +237,14 @@ def purge(ctx: Context) -> None:
 @rule(
     "LIFE-5.no-leftover",
     level=1,
-    hint="delete misses some names, such as cursors, blobs or index entries, and reports success (case 20)",
+    hint="delete misses some names, such as cursors, blobs or index entries, and reports success ",
     kills=("journal-delete-leaves-orphans",),
 )
 def nothing_is_left(ctx: Context) -> None:
-    """After a delete the medium holds none of the journal's events, and after a purge nothing of it at all."""
+    """After a delete the medium holds none of the journal's events, and after a purge nothing of it at all.
+
+    Cases: 20.
+    """
     medium, journal = medium_of(ctx), ctx.journal
     fill(journal, thread("other"), [make_batch("o", 2)])
     empty = medium.records()

@@ -81,7 +81,10 @@ def _expect(ctx: Context, scope: ThreadScope, keys: Iterable[ThreadKey], limits:
     ),
 )
 def scopes(ctx: Context) -> None:
-    """Each scope lists its own threads, ordered by name, in pages of any size, with ids as they were given."""
+    """Each scope lists its own threads, ordered by name, in pages of any size, with ids as they were given.
+
+    Cases: 16, 18, 19.
+    """
     ids = telling_ids()
     keys = [ThreadKey("a", "a", "a", name) for name in ids]
     keys += [ThreadKey(user, "a", "a", "t") for user in (None, *ids[1:])]
@@ -107,7 +110,10 @@ def scopes(ctx: Context) -> None:
     kills=("listing-takes-any-limit",),
 )
 def arguments(ctx: Context) -> None:
-    """A limit outside 1 to 10,000 and an `after` outside the scope are ValueError; `after` need not exist."""
+    """A limit outside 1 to 10,000 and an `after` outside the scope are ValueError; `after` need not exist.
+
+    Cases: 14.
+    """
     journal = ctx.journal
     keys = [ThreadKey("u", "a", "s", name) for name in ("b", "d", "f")]
     create(ctx, keys)
@@ -156,7 +162,10 @@ def tombstones(ctx: Context) -> None:
     kills=("listing-threads-stops-at-1000",),
 )
 def more_than_a_page(ctx: Context) -> None:
-    """1,010 threads come back as 1,010, in one page and in several."""
+    """1,010 threads come back as 1,010, in one page and in several.
+
+    Cases: 14.
+    """
     keys = [ThreadKey("u", "a", f"s{number % 3}", f"t{number:04}") for number in range(1_010)]
     create(ctx, keys)
     _expect(ctx, ThreadScope("u"), keys, (10_000, 1_000))
@@ -170,7 +179,10 @@ def more_than_a_page(ctx: Context) -> None:
     floor={"listings": 5, "threads that came and went": 20},
 )
 def beside_writers(ctx: Context) -> None:
-    """Threads that were there throughout are listed exactly once, whatever comes and goes beside the listing."""
+    """Threads that were there throughout are listed exactly once, whatever comes and goes beside the listing.
+
+    Cases: 15.
+    """
     stable = [ThreadKey("u", "a", "s", f"t{number:03}-stable") for number in range(60)]
     create(ctx, stable)
     done = threading.Event()
