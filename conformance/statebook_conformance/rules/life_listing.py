@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -18,7 +18,14 @@ _LIMITS: Final = (1, 7, 1_000)
 _THREADS: Final = 8
 
 
-def listed(ctx: Context, journal: ThreadJournalStore, scope: ThreadScope, limit: int) -> list[ThreadKey]:
+def listed(
+    ctx: Context,
+    journal: ThreadJournalStore,
+    scope: ThreadScope,
+    limit: int,
+    *,
+    between: Callable[[], object] | None = None,
+) -> list[ThreadKey]:
     """List a scope page by page, and hold each page against its promises.
 
     Args:
@@ -26,6 +33,7 @@ def listed(ctx: Context, journal: ThreadJournalStore, scope: ThreadScope, limit:
         journal: The store.
         scope: The scope.
         limit: The page size.
+        between: Called between two pages.
 
     Returns:
         The threads.
@@ -44,6 +52,8 @@ def listed(ctx: Context, journal: ThreadJournalStore, scope: ThreadScope, limit:
         found.extend(page.threads)
         if not page.has_more:
             return found
+        if between is not None:
+            between()
         ctx.check(page.threads, f"a page of {limit} says that there is more, and is empty")
 
 
@@ -194,16 +204,18 @@ def beside_writers(ctx: Context) -> None:
                 key = ThreadKey("u", "a", "s", f"t{number * 7 % 60:03}-{number}")
                 writer.claim(key, "writer")
                 writer.delete(key)
-                early = ThreadKey("u", "a", "s", f"a{number:03}")
-                writer.claim(early, "writer")
                 ctx.saw("threads that came and went")
         finally:
             done.set()
 
+    def appear() -> None:
+        ctx.journal.claim(ThreadKey("u", "a", "s", f"a{ctx.evidence['threads that appeared']:04}"), "writer")
+        ctx.saw("threads that appeared")
+
     def list_all() -> None:
         while True:
             last = done.is_set()
-            found = listed(ctx, ctx.journal, ThreadScope("u"), 7)
+            found = listed(ctx, ctx.journal, ThreadScope("u"), 7, between=appear)
             ctx.equal([key for key in found if key in set(stable)], stable, "the threads that were there throughout")
             ctx.saw("listings")
             if last and ctx.evidence["listings"] >= 5:
