@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 from statebook.capabilities import Capabilities
@@ -19,6 +18,7 @@ from statebook_backends.mysql.pool import Pool
 from statebook_backends.mysql.schema import prepare
 from statebook_backends.mysql.server import Server, examine
 from statebook_backends.mysql.sql import Sql, Value
+from statebook_backends.mysql.store import Link
 from statebook_backends.mysql.transactions import Runner, Transaction
 
 if TYPE_CHECKING:
@@ -37,17 +37,15 @@ class Process:
         pool: Its sessions.
         runner: Runs its transactions.
         heads: What it remembers of journals.
-        groups: The lock under which its appends are committed in groups.
     """
 
-    __slots__ = ("groups", "heads", "pid", "pool", "runner")
+    __slots__ = ("heads", "pid", "pool", "runner")
 
     def __init__(self, options: MysqlOptions, sql: Sql, room: int) -> None:
         self.pid = os.getpid()
         self.pool = Pool(options)
         self.runner = Runner(self.pool, sql, room)
         self.heads = HeadCache()
-        self.groups = Lock()
 
 
 class Database:
@@ -74,13 +72,12 @@ class Database:
         self.options = options
         self.namespace = options.namespace.encode()
         self.sql = Sql(options.table_prefix)
-        opening = Pool(options)
-        link, _ = opening.take()
+        link = Link(options)
         try:
             self.server: Server = examine(link, self.sql, options)
             prepare(link, self.sql, options)
         except BaseException:
-            opening.give(link, clean=False)
+            link.close()
             raise
         first = Process(options, self.sql, self.server.request_bytes_max)
         first.pool.adopt(link)

@@ -6,6 +6,7 @@ that the COMMIT behind it was not reached. A connection that is *lost* proves no
 
 from __future__ import annotations
 
+import ssl
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
@@ -23,6 +24,7 @@ DEADLOCKS: Final = frozenset({1213, 1020})
 """The server has rolled the whole transaction back; the same one may be run again."""
 
 _GONE_WHILE_SENDING: Final = 2006
+_TLS_FAILED: Final = 2026
 _KILLED: Final = frozenset({1053, 1077, 1079, 1152, 1153, 1158, 1159, 1160, 1161, 1927, 4031})
 _HARMLESS_AT_COMMIT: Final = frozenset({1213, 1290, 1836, 3100, 3101})
 _DAMAGE: Final = frozenset({DUPLICATE, NO_TABLE, 1051, 1054, 1030, 1034, 1035, 126, 127, 145})
@@ -59,7 +61,7 @@ _AT_OPENING: Final = {
     1290: "host",
     1698: "password",
     1836: "host",
-    2026: "ssl",
+    _TLS_FAILED: "ssl",
     3118: "user",
     3159: "ssl",
 }
@@ -134,6 +136,8 @@ class driver_errors:  # noqa: N801 - a context manager, named as it reads in a w
 
 def code_of(error: BaseException) -> int:
     """The code of an error of the driver; 0 where it has none."""
+    if isinstance(getattr(error, "original_exception", None), ssl.SSLError):
+        return _TLS_FAILED
     code = error.args[0] if error.args else 0
     return code if isinstance(code, int) else 0
 
@@ -193,7 +197,7 @@ def classify_opening(failure: Failure, where: str) -> StatebookError:
     code = failure.code
     if code in _AT_OPENING:
         remedy = _REMEDIES.get(code, "the server does not take this user, or not this way")
-        if code == 2026:
+        if code == _TLS_FAILED:
             remedy = "TLS could not be agreed on; check ssl_ca, ssl_verify and the server's certificate"
         made: StatebookError = InvalidConfiguration(
             f"{remedy} (error {code}, at {where})", option=_AT_OPENING[code], backend="mysql"

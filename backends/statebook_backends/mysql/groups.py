@@ -32,16 +32,15 @@ class _Ticket:
 class Groups:
     """Hands appends to a function, one group at a time. Safe from many threads; alone a caller pays for one lock."""
 
-    def __init__(self, commit: Callable[[Sequence[Append]], None], busy: Lock, patience_s: float) -> None:
+    def __init__(self, commit: Callable[[Sequence[Append]], None], patience_s: float) -> None:
         """Make it.
 
         Args:
             commit: Gives each append an answer or an error.
-            busy: Held while a group is committed.
             patience_s: How long a caller waits for a leader at most.
         """
         self._commit = commit
-        self._busy = busy
+        self._busy = Lock()
         self._patience_s = patience_s
         self._queue: deque[_Ticket] = deque()
 

@@ -50,10 +50,10 @@ _UPDATE: Final = (
 )
 _NUMBER: Final = "INSERT INTO ~thread (namespace, name) VALUES (?, ?)"
 
-_HeadRow: TypeAlias = (
-    "tuple[int, str | None, str, str, str, int, str, str, int, str | None, str | None, int, int, str, int, int | None, "
-    "str, str]"
-)
+_HeadRow: TypeAlias = tuple[
+    *tuple[int, str | None, str, str, str, int, str, str, int, str | None],
+    *tuple[str | None, int, int, str, int, int | None, str, str],
+]
 
 _encode = msgspec.json.Encoder().encode
 _sha256 = hashlib.sha256

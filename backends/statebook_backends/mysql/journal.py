@@ -96,25 +96,27 @@ class MysqlThreadJournalStore(ThreadJournalStore):
         self._namespace = self._database.namespace
         self._new_nonce = new_nonce
         self._limits = self._database.capabilities.limits
-        self._grouped = self._groups_of(self._database.process)
+        self._grouped: dict[int, Groups] = {}
 
     @property
     def capabilities(self) -> Capabilities:
         return self._database.capabilities
 
-    def _groups_of(self, process: Process) -> tuple[Process, Groups]:
+    @property
+    def _groups(self) -> Groups:
+        """The group commit of this process: the child of a fork has its own."""
+        process = self._database.process
+        groups = self._grouped.get(process.pid)
+        if groups is None:
+            # Setting a default is one step, so that all threads get the same.
+            groups = self._grouped.setdefault(process.pid, self._groups_of(process))
+        return groups
+
+    def _groups_of(self, process: Process) -> Groups:
         appender = Appender(process.runner, self._database.sql, process.heads, self._namespace, self._new_nonce)
         options = self._database.options
         patience_s = 4 * (options.read_timeout_s + options.write_timeout_s + options.connect_timeout_s)
-        return process, Groups(appender.commit, process.groups, patience_s + options.pool_timeout_s)
-
-    @property
-    def _groups(self) -> Groups:
-        process, (made_for, groups) = self._database.process, self._grouped
-        if made_for is not process:
-            # The child of a fork. Two threads of it may both come here: their groups share the process's lock.
-            made_for, groups = self._grouped = self._groups_of(process)
-        return groups
+        return Groups(appender.commit, patience_s + options.pool_timeout_s)
 
     # ------------------------------------------------------------------------------------------------------ writers
 

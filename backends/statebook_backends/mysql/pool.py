@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from threading import Semaphore
 
-from statebook.errors import Overloaded, StoreClosed
+from statebook.errors import BackendUnavailable, InvalidConfiguration, Overloaded, StoreClosed
 from statebook_backends.mysql.options import MysqlOptions
 from statebook_backends.mysql.store import Link
 
@@ -47,8 +47,7 @@ class Pool:
 
         Raises:
             Overloaded: All are in use for longer than `pool_timeout_s`.
-            InvalidConfiguration: The server refuses what it took before.
-            BackendUnavailable: The server does not answer.
+            BackendUnavailable: The server does not answer, or refuses what it took before.
             StoreClosed: The pool was closed.
         """
         if not self._free.acquire(blocking=False) and not self._free.acquire(timeout=self._options.pool_timeout_s):
@@ -64,11 +63,18 @@ class Pool:
                 link = self._checked(self._pop(), fresh=fresh)
             if link is not None:
                 return link, False
-            link = Link(self._options)
+            link = self._opened()
             return link, True
         finally:
             if link is None:
                 self._free.release()
+
+    def _opened(self) -> Link:
+        try:
+            return Link(self._options)
+        except InvalidConfiguration as error:
+            # What was right when the store was opened is the server's to set right again.
+            raise BackendUnavailable(f"{error.message}; nothing was applied", backend="mysql") from error.__cause__
 
     def adopt(self, link: Link) -> None:
         """Take up a session that was opened elsewhere, in no transaction and used by nobody."""
@@ -86,7 +92,7 @@ class Pool:
             return None
         idle_s = self._clock() - link.idle_since
         if fresh or link.is_stale(idle_s=idle_s, ping_after_s=self._options.ping_after_s):
-            link.abandon()
+            link.close()
             return None
         return link
 
@@ -100,10 +106,8 @@ class Pool:
         if clean and not self._closed:
             link.idle_since = self._clock()
             self._idle.append(link)
-        elif clean:
-            link.close()
         else:
-            link.abandon()
+            link.close()
         self._free.release()
         if self._closed:
             self.close()

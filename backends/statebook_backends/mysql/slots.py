@@ -25,8 +25,9 @@ COLUMNS: Final = "sid, user_id, session_id, slot_key, format, version, live, ite
 
 _JOIN: Final = "namespace = ? AND kind = ? AND name = ?"
 SELECT_SLOT: Final = f"SELECT {COLUMNS}, value FROM ~slot WHERE {_JOIN}"  # noqa: S608
-LOCK_SLOT: Final = f"SELECT {COLUMNS} FROM ~slot WHERE {_JOIN} FOR UPDATE"  # noqa: S608
-"""Nobody else writes or locks the slot until the transaction ends. A row that is not there is not locked."""
+LOCK_SLOT: Final = f"SELECT {COLUMNS}, SHA2(value, 256) FROM ~slot WHERE {_JOIN} FOR UPDATE"  # noqa: S608
+"""With the digest of the value, so that the value need not travel. Nobody else writes or locks the slot until the
+transaction ends; a row that is not there is not locked."""
 _SID: Final = f"(SELECT sid FROM ~slot WHERE {_JOIN})"  # noqa: S608
 SELECT_CHUNKS: Final = f"SELECT first_item, sizes, body FROM ~chunk WHERE sid = {_SID} ORDER BY first_item"  # noqa: S608
 HAS_ORPHANS: Final = (
@@ -82,7 +83,7 @@ class SlotRow(msgspec.Struct, frozen=True):
 
 
 def slot_of(namespace: bytes, row: Row, slot: StateKey) -> SlotRow:
-    """Verify a row that was asked for by a slot's name; with its value where that was selected.
+    """Verify a row that was asked for by a slot's name.
 
     Args:
         namespace: The namespace.
@@ -99,13 +100,14 @@ def slot_of(namespace: bytes, row: Row, slot: StateKey) -> SlotRow:
     found = verified(namespace, row)
     if found.slot != slot:
         raise damaged(slot.name, repr(msgspec.structs.astuple(slot)), repr(msgspec.structs.astuple(found.slot)))
-    if len(row) > _PLACE_OF_VALUE and found.live and found.kind is SlotKind.DOCUMENT:
-        value = cast("bytes | None", row[_PLACE_OF_VALUE])
-        there = "no value" if value is None else digest(value)
-        if there != found.digest:
-            raise damaged(slot.name, found.digest, there)
-        return msgspec.structs.replace(found, value=value)
-    return found
+    if not found.live or found.kind is SlotKind.LIST:
+        return found
+    # The value where it was selected, else its digest.
+    last = row[_PLACE_OF_VALUE]
+    there = digest(last) if isinstance(last, bytes) else str(last)
+    if there != found.digest:
+        raise damaged(slot.name, found.digest, there)
+    return msgspec.structs.replace(found, value=last) if isinstance(last, bytes) else found
 
 
 def locked_slot(tx: Transaction, namespace: bytes, kind: SlotKind, slot: StateKey) -> SlotRow:

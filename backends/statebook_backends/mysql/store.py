@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import socket
 import ssl
 from collections.abc import Sequence
 from typing import Final, cast
@@ -11,9 +12,10 @@ import msgspec
 import pymysql  # type: ignore[import-untyped]
 from pymysql.connections import Connection  # type: ignore[import-untyped]
 from pymysql.constants import CLIENT  # type: ignore[import-untyped]
+from pymysql.cursors import Cursor  # type: ignore[import-untyped]
 
-from statebook.errors import BackendUnavailable, InvalidConfiguration, MissingDriver
-from statebook_backends.mysql.errors import DriverError, Failure, classify_opening, driver_errors
+from statebook.errors import InvalidConfiguration, MissingDriver
+from statebook_backends.mysql.errors import DriverError, Failure, Lost, classify_opening, driver_errors
 from statebook_backends.mysql.options import MysqlOptions
 from statebook_backends.mysql.sql import Row
 
@@ -35,41 +37,6 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     insert_id: int
 
 
-class _Connection(Connection):  # type: ignore[misc]  # the driver has no types
-    """The driver's connection, asked for several results at once and for what waits in its socket."""
-
-    def exchange(self, request: bytes, errors: driver_errors) -> list[Answer]:
-        """Send statements in one request and read all answers."""
-        answers: list[Answer] = []
-        self.query(request)
-        while True:
-            result = self._result
-            rows = cast("tuple[Row, ...]", result.rows or ())
-            answers.append(Answer(rows, cast(int, result.affected_rows), cast(int, result.insert_id or 0)))
-            errors.answered += 1
-            if not result.has_next:
-                return answers
-            self.next_result()
-
-    def waits(self) -> bool:
-        """Tell whether something stands in the socket that nobody has asked for, such as its end."""
-        sock = self._sock
-        if sock is None:
-            return True
-        poll = select.poll()
-        poll.register(sock.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
-
-    def abandon(self) -> None:
-        """Close the socket without a word to the server."""
-        self._force_close()
-
-    @property
-    def is_encrypted(self) -> bool:
-        """Whether the socket talks TLS."""
-        return isinstance(self._sock, ssl.SSLSocket)
-
-
 class Link:
     """One session on the server. Used by one call at a time.
 
@@ -78,7 +45,7 @@ class Link:
         idle_since: When it was used last, on the pool's clock.
     """
 
-    __slots__ = ("_connection", "idle_since", "thread_id")
+    __slots__ = ("_connection", "_cursor", "_descriptor", "idle_since", "thread_id")
 
     def __init__(self, options: MysqlOptions) -> None:
         """Connect, and set the session up.
@@ -91,7 +58,8 @@ class Link:
             BackendUnavailable: The server does not answer, or has no connection left.
         """
         self.idle_since = 0.0
-        self._connection = _connect(options)
+        self._connection, self._descriptor = _connect(options)
+        self._cursor = self._connection.cursor()
         self.thread_id = int(self._connection.thread_id())
         lock = options.lock_timeout_s
         try:
@@ -105,7 +73,7 @@ class Link:
                 )
             )
         except Failure as failure:
-            self.abandon()
+            self.close()
             raise classify_opening(failure, where(options)) from (failure.__cause__ or failure)
 
     def run(self, statements: Sequence[bytes], *, commits: bool = False) -> list[Answer]:
@@ -121,9 +89,17 @@ class Link:
         Raises:
             Failure: The server answered one with an error, or the connection broke.
         """
+        cursor = self._cursor
+        answers: list[Answer] = []
         with driver_errors(len(statements), commits=commits) as errors:
-            return self._connection.exchange(b";".join(statements), errors)
-        raise AssertionError("the block returns or raises")
+            cursor.execute(cast(str, b";".join(statements)))  # the driver takes bytes as they are
+            while True:
+                rows = cast("tuple[Row, ...]", cursor.fetchall() if cursor.description else ())
+                answers.append(Answer(rows, cursor.rowcount, cursor.lastrowid or 0))
+                errors.answered += 1
+                if not cursor.nextset():
+                    break
+        return answers
 
     def is_stale(self, *, idle_s: float, ping_after_s: float) -> bool:
         """Tell whether the server has left while the session was idle.
@@ -135,37 +111,36 @@ class Link:
         Returns:
             Whether it is of no more use.
         """
-        waits = self._connection.waits()
-        if waits and not self._connection.is_encrypted:
+        if not self._connection.open:
             return True
-        if not waits and idle_s <= ping_after_s:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        if poll.poll(0):
+            # Nobody has asked for what stands there: the end of the connection, or, with TLS, a ticket.
+            idle_s = ping_after_s + 1.0
+        if idle_s <= ping_after_s:
             return False
         try:
-            self._connection.ping()
+            self._connection.ping(reconnect=False)
         except (DriverError, OSError):
             return True
         return False
 
     def close(self) -> None:
-        """Say goodbye and close."""
+        """Say goodbye where that is possible, and close; the server rolls back what was open."""
         try:
             self._connection.close()
         except DriverError:
             # It was closed already.
             return
 
-    def abandon(self) -> None:
-        """Close the socket without a word: after an error, or in the child of a fork."""
-        self._connection.abandon()
 
-
-def _connect(options: MysqlOptions) -> _Connection:
-    settings: dict[str, object] = {}
-    if options.tls:
-        settings["ssl"] = _tls(options)
+def _connect(options: MysqlOptions) -> tuple[Connection[Cursor], int]:
+    """Connect; gives the number of the socket too, which stays the same under TLS."""
+    tls = _tls(options) if options.tls else None
     try:
         with driver_errors(1, commits=False):
-            return _Connection(
+            connection = Connection(
                 host=options.host,
                 port=options.port,
                 user=options.user,
@@ -178,8 +153,17 @@ def _connect(options: MysqlOptions) -> _Connection:
                 read_timeout=options.read_timeout_s,
                 write_timeout=options.write_timeout_s,
                 program_name="statebook",
-                **settings,
+                ssl=tls,
+                defer_connect=True,
             )
+            try:
+                sock = socket.create_connection((options.host, options.port), options.connect_timeout_s)
+            except OSError as error:
+                raise Lost(0, undecided=False, dead=True, timed_out=isinstance(error, TimeoutError)) from error
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            descriptor = sock.fileno()
+            connection.connect(sock)
     except Failure as failure:
         raise classify_opening(failure, where(options)) from (failure.__cause__ or failure)
     except RuntimeError as error:
@@ -189,7 +173,7 @@ def _connect(options: MysqlOptions) -> _Connection:
             option="password",
             backend="mysql",
         ) from error
-    raise BackendUnavailable(f"the server at {where(options)} does not answer", backend="mysql")
+    return connection, descriptor
 
 
 def _tls(options: MysqlOptions) -> ssl.SSLContext:
