@@ -77,6 +77,8 @@ class SeaweedService(_S3Base):
             *(f"-{name}.port={port}" for name, port in ports.items()),
             *(f"-{name}.port.grpc={port + _GRPC}" for name, port in ports.items()),
             *(f"-s3.port={self.port}", f"-s3.port.grpc={self.port + _GRPC}", f"-s3.config={config}"),
+            # Two more servers, on fixed ports, that nobody asked for: off, or a second store could not start.
+            *("-s3.port.iceberg=0", "-s3.port.lance=0"),
             *("-master.telemetry=false", "-volume.preStopSeconds=0", "-volume.max=20", "-master.volumeSizeLimitMB=64"),
         ]
         return Server(
@@ -125,7 +127,8 @@ class SeaweedService(_S3Base):
             except client.exceptions.BucketAlreadyOwnedByYou:
                 return
             except (BotoCoreError, ClientError):
-                if time.monotonic() > deadline:
+                # A server that has ended says why.
+                if self.servers[0].pid and time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
             else:
