@@ -25,12 +25,12 @@ _JID: Final = "(SELECT jid FROM ~journal WHERE namespace = ? AND name = ?)"
 NEWEST: Final = f"SELECT {_COLUMNS} FROM ~batch WHERE jid = {_JID} ORDER BY last_seq DESC LIMIT ?"  # noqa: S608
 BY_ID: Final = f"SELECT {_COLUMNS} FROM ~batch WHERE jid = {_JID} AND batch_id = ?"  # noqa: S608
 BEHIND: Final = f"SELECT {_COLUMNS} FROM ~batch WHERE jid = {_JID} AND last_seq > ? ORDER BY last_seq LIMIT ?"  # noqa: S608
-# The batches of a page end with the one that holds its last event, so that no more is sent than is asked for.
-_PAGE: Final = (
-    f"SELECT first_seq, last_seq, batch_id, digest, body, chain FROM ~batch WHERE jid = {_JID} AND last_seq > ? "  # noqa: S608
-    f"AND last_seq <= COALESCE((SELECT MIN(b.last_seq) FROM ~batch AS b WHERE b.jid = {_JID} AND b.last_seq >= ?), ?) "
-    "ORDER BY last_seq LIMIT ?"
-)
+# The batches of a page end with the one that holds its last event, so that no more is sent than is asked for. All that
+# is short comes in one column: the driver pays for each.
+_SHORT: Final = "CONCAT_WS(' ', first_seq, last_seq, digest, chain, HEX(batch_id))"
+_END: Final = f"(SELECT MIN(b.last_seq) FROM ~batch AS b WHERE b.jid = {_JID} AND b.last_seq >= ?)"  # noqa: S608
+_PLACES: Final = f"jid = {_JID} AND last_seq > ? AND last_seq <= COALESCE({_END}, ?)"
+_PAGE: Final = f"SELECT {_SHORT}, body FROM ~batch WHERE {_PLACES} ORDER BY last_seq LIMIT ?"  # noqa: S608
 _BEHIND_ALL: Final = (1 << 63) - 1
 _ROWS_AT_ONCE: Final = 256
 _OLDEST_IN_WINDOW: Final = "SELECT last_seq FROM ~batch WHERE jid = ? ORDER BY last_seq DESC LIMIT 1 OFFSET ?"
@@ -41,7 +41,7 @@ _EMPTY_BODIES: Final = "UPDATE ~batch SET body = '' WHERE jid = ? AND last_seq <
 _SET_BODY: Final = "UPDATE ~batch SET body = ? WHERE jid = ? AND last_seq = ?"
 
 _BatchRow: TypeAlias = "tuple[int, int, bytes, int, str, str, bytes]"
-_PageRow: TypeAlias = "tuple[int, int, bytes, str, bytes, str]"
+_PageRow: TypeAlias = "tuple[str, bytes]"
 
 _sha256 = hashlib.sha256
 
@@ -231,14 +231,14 @@ def events_of(known: KnownHead, rows: Iterable[Row], seq: int, limit: int) -> li
     last = seq
     chain = head.chain
     for row in rows:
-        first, batch_last, stored_id, stored_digest, body, batch_chain = cast("_PageRow", row)
+        meta, body = cast("_PageRow", row)
+        first, batch_last, stored_digest, batch_chain, batch_id = _page_row(known, meta, last + 1)
         if first != last + 1 and not (last == seq and first <= seq + 1):
             raise damaged(head.key, "a batch is missing", last + 1, f"a batch that starts at {last + 1}", str(first))
         found = _sha256(body).hexdigest()
         if found != stored_digest:
             raise damaged(head.key, "the body does not match its digest", first, str(stored_digest), found)
         there, decoded = decode_events(body, first)
-        batch_id = stored_id.decode(errors="replace")
         if there != batch_id or len(decoded) != batch_last - first + 1:
             raise damaged(
                 head.key,
@@ -259,6 +259,14 @@ def events_of(known: KnownHead, rows: Iterable[Row], seq: int, limit: int) -> li
     if skip or len(events) > limit:
         return events[skip : skip + limit]
     return events
+
+
+def _page_row(known: KnownHead, meta: str, seq: int) -> tuple[int, int, str, str, str]:
+    try:
+        first, last, stored_digest, chain, batch_id = meta.split(" ")
+        return int(first), int(last), stored_digest, chain, bytes.fromhex(batch_id).decode()
+    except ValueError as error:
+        raise damaged(known.head.key, "the columns are damaged", seq, "five words", repr(meta[:200])) from error
 
 
 def batches_behind(tx: Transaction, known: KnownHead, seq: int) -> Iterator[StoredBatch]:

@@ -101,6 +101,28 @@ class Link:
                     break
         return answers
 
+    def count(self, statements: Sequence[bytes], *, commits: bool) -> list[int]:
+        """Send changes in one round trip, as `run` does, and read no more than how many rows each has met.
+
+        Args:
+            statements: At least one; none of them is a query.
+            commits: Whether the last one is a COMMIT.
+
+        Returns:
+            As many counts.
+
+        Raises:
+            Failure: The server answered one with an error, or the connection broke.
+        """
+        connection = self._connection
+        counts: list[int] = []
+        with driver_errors(len(statements), commits=commits) as errors:
+            counts.append(int(connection.query(b";".join(statements))))
+            for place in range(1, len(statements)):
+                errors.answered = place
+                counts.append(int(connection.next_result()))
+        return counts
+
     def is_stale(self, *, idle_s: float, ping_after_s: float) -> bool:
         """Tell whether the server has left while the session was idle.
 

@@ -128,6 +128,10 @@ class Transaction:
         Returns:
             How many rows each change that waited has met.
         """
+        if self._size <= self._room:
+            begin, waiting = self._begin, self._waiting
+            self._begin, self._waiting, self._size = (), [], 0
+            return self._link.count([*begin, *waiting, COMMIT], commits=True)[len(begin) : -1]
         return [answer.count for answer in self._send((COMMIT,))]
 
     def end(self) -> None:
