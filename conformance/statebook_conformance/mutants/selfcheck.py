@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,9 @@ from statebook_conformance.statuses import Status
 
 KILLED: Final = frozenset({Status.FAIL, Status.FLAKY})
 """The statuses with which a rule has killed a mutant."""
+
+_JOBS_EACH: Final = 8
+"""How many jobs a process runs at about, before it makes place for a fresh one."""
 
 _TRUE: Final = "(true backend)"
 
@@ -104,23 +108,28 @@ def run_self_check(*, seed: int, only: Sequence[str], console: Console, workers:
 
 
 def _run_jobs(jobs: Sequence[tuple[str, str]], seed: int, console: Console, workers: int | None) -> tuple[Cell, ...]:
+    # Fresh processes for every few jobs, in a pool of their own: recycling them (max_tasks_per_child) hangs the pool
+    # for ever on some of the Pythons that we support.
     cells: list[Cell] = []
+    processes = workers or os.cpu_count() or 1
     bar = Progress(
         TextColumn("[bold]self-check"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     )
     with (
         bar,
         tempfile.TemporaryDirectory(prefix="statebook-mutants-") as directory,
-        ProcessPoolExecutor(max_workers=workers or os.cpu_count() or 1, max_tasks_per_child=8) as pool,
     ):
         task = bar.add_task("", total=len(jobs))
-        futures = [
-            pool.submit(_run_job, name, rule_id, seed, str(Path(directory) / str(index)))
-            for index, (name, rule_id) in enumerate(jobs)
-        ]
-        for future in as_completed(futures):
-            cells.append(future.result())
-            bar.advance(task)
+        numbered = list(enumerate(jobs))
+        for start in range(0, len(jobs), processes * _JOBS_EACH):
+            with ProcessPoolExecutor(max_workers=processes, mp_context=get_context("spawn")) as pool:
+                futures = [
+                    pool.submit(_run_job, name, rule_id, seed, str(Path(directory) / str(index)))
+                    for index, (name, rule_id) in numbered[start : start + processes * _JOBS_EACH]
+                ]
+                for future in as_completed(futures):
+                    cells.append(future.result())
+                    bar.advance(task)
     return tuple(sorted(cells, key=lambda cell: (cell.mutant, cell.rule)))
 
 
