@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, cast
 
 import msgspec
 
 from statebook.capabilities import Capabilities, Limits
-from statebook.errors import InvalidValue, LimitExceeded
+from statebook.errors import DataError, InvalidValue, LimitExceeded
 from statebook.journal import ThreadJournalStore
 from statebook.keys import StateKey, ThreadKey
 from statebook.model import ANY, EventPage, ExpectedVersion, ListValue, StateValue
+from statebook.plugins import Requirement
 from statebook.state import AgentStateStore
+from statebook_conformance.mutants.forward import ForwardBackend
 from statebook_conformance.mutants.mutant import Mutant
 from statebook_conformance.mutants.wrapping import BadJournal, BadState, JournalMaker, Memory, StateMaker, wrapping
+from statebook_conformance.target import TargetBackend
 
 Change = Callable[[bytes], bytes]
 
@@ -265,4 +269,39 @@ LIST_LIMIT_NOT_SUMMED: Final = Mutant(
 )
 BATCH_LIMIT_NOT_CHECKED: Final = Mutant(
     "batch-limit-not-checked", "a limit on batches is declared and not checked", wrapping(journal=_NarrowJournal)
+)
+
+
+# ------------------------------------------------------------------------------------------------------------- planted
+
+
+class _Unpickling(BadState):
+    """Tries what it cannot read as a pickle of an older format."""
+
+    def __init__(self, inner: AgentStateStore, backend: TargetBackend) -> None:
+        super().__init__(inner, Memory())
+        self._backend = backend
+
+    def load(self, slot: StateKey) -> StateValue | None:
+        try:
+            return super().load(slot)
+        except DataError:
+            medium = self._backend.open_medium()
+            for record in () if medium is None else medium.records():
+                data = b"" if medium is None else medium.read(record)
+                if data.startswith(b"\x80"):
+                    pickle.loads(data)  # noqa: S301 - the mistake that this mutant makes
+            raise
+
+
+class _UnpicklingBackend(ForwardBackend):
+    def open_state(self, require: Iterable[Requirement] = ()) -> AgentStateStore:
+        return _Unpickling(super().open_state(require), self.inner)
+
+
+UNPICKLES_OLD_RECORDS: Final = Mutant(
+    "unpickles-old-records",
+    "a record that cannot be read is tried as a pickle of an older format",
+    _UnpicklingBackend,
+    base="sqlite:///{directory}/mutant.db",
 )
