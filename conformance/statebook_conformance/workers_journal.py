@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from statebook_conformance.checkers.history import JsonValue
     from statebook_conformance.child import ChildContext
 
+LOCKSTEP_NS = 10_000_000
+"""How far apart the moments are at which processes claim new threads together."""
+
 APPENDS_MAX = 200
 """How many batches a writer that is to be paused appends at most in one turn."""
 
@@ -63,11 +66,20 @@ def polling(child: ChildContext) -> JsonValue:
 
 
 def claiming(child: ChildContext) -> JsonValue:
-    """Claim a few threads, one after the other, again and again; give the claims by thread and the history."""
+    """Claim a few threads, again and again; give the claims and the history.
+
+    The threads are new, and in the first round all processes claim the same one at the same moment; in the others each
+    process goes in its own order as fast as it can.
+    """
     client, recorder, _ = _start(child, thread())
     claims: list[JsonValue] = []
-    for _ in range(child.number("rounds")):
-        for name in child.text("threads").split():
+    own = child.text("threads").split()
+    started_ns = time.monotonic_ns()
+    for turn in range(child.number("rounds")):
+        for place, name in enumerate(own if turn else sorted(own)):
+            if turn == 0:
+                next_ns = started_ns - started_ns % LOCKSTEP_NS + (place + 2) * LOCKSTEP_NS
+                time.sleep(max(0.0, (next_ns - time.monotonic_ns()) / 1e9))
             client.key = thread(name)
             claims.append(claim_fields(client.held()))
     return {"operations": dump(recorder), "claims": claims}

@@ -254,7 +254,7 @@ class _FirstTwice(BadJournal):
         self, key: ThreadKey, writer_id: str, *, replacing: ClaimInfo | Literal[Expect.ANY, Expect.NONE] = ANY
     ) -> WriterClaim:
         if self.inner.head(key) is None:
-            time.sleep(GAP_S)
+            time.sleep(4 * GAP_S)
             self.inner.delete(key)
         return self.inner.claim(key, writer_id, replacing=replacing)
 

@@ -228,8 +228,8 @@ def first_claims_threads(ctx: Context) -> None:
 def first_claims_processes(ctx: Context) -> None:
     """The same over processes, each with the first handle of its life. Cases: 28, 31, 55."""
     children = (
-        *start(ctx, "claiming", 2, prefix="up", threads="a b c d e f g h", rounds=2 * ctx.effort),
-        *start(ctx, "claiming", 2, prefix="down", threads="h g f e d c b a", rounds=2 * ctx.effort),
+        *start(ctx, "claiming", 2, prefix="up", threads="a b c d e f g h", rounds=3 * ctx.effort),
+        *start(ctx, "claiming", 2, prefix="down", threads="h g f e d c b a", rounds=3 * ctx.effort),
     )
     go(children)
     values = results(children)
@@ -242,7 +242,7 @@ def first_claims_processes(ctx: Context) -> None:
     for name in "abcdefgh":
         ctx.equal(
             sorted(claim.epoch for claim in claims[name]),
-            list(range(1, 8 * ctx.effort + 1)),
+            list(range(1, 12 * ctx.effort + 1)),
             f"the epochs that processes got for thread {name}",
         )
         ctx.equal(len({claim.journal_id for claim in claims[name]}), 1, f"how many journals thread {name} has")
