@@ -62,6 +62,35 @@ class Request(msgspec.Struct, frozen=True):
     base_seq: int
 
 
+class _Ahead:
+    """What the requests of one journal that are already in a group leave behind.
+
+    Attributes:
+        known: What is remembered of the journal; None where the rest of its requests must be judged one by one.
+        head: The head behind them, or None where there are none.
+        seal: That head's seal.
+    """
+
+    __slots__ = ("_batch_ids", "_event_ids", "head", "known", "seal")
+
+    def __init__(self, known: KnownHead | None) -> None:
+        self.known = known
+        self.head: HeadState | None = None
+        self.seal = b""
+        self._batch_ids: set[str] = set()
+        self._event_ids: set[str] = set()
+
+    def is_new(self, batch: FrozenBatch) -> bool:
+        """Tell whether neither the batch nor an event of it is in the group already."""
+        return batch.batch_id not in self._batch_ids and self._event_ids.isdisjoint(batch.event_ids)
+
+    def move(self, planned: Planned) -> None:
+        """Take a request into the group."""
+        self.head, self.seal = planned.head, planned.seal
+        self._batch_ids.add(planned.batch.batch_id)
+        self._event_ids.update(planned.batch.event_ids)
+
+
 class Appender:
     """Judges appends by `plan_append` and has a script commit them. Safe from many threads."""
 
@@ -115,7 +144,7 @@ class Appender:
         outcomes: list[AppendOutcome | None] = [None] * len(requests)
         places: list[int] = []
         group: list[Planned] = []
-        ahead: dict[str, tuple[HeadState, bytes]] = {}
+        ahead: dict[str, _Ahead] = {}
         for place, request in enumerate(requests):
             if isinstance(request, StatebookError):
                 outcomes[place] = request
@@ -177,26 +206,30 @@ class Appender:
 
     def _plan(self, known: KnownHead, request: Request) -> Planned | None:
         """Plan a commit on what is remembered; None where only a fresh look can tell."""
-        before, seal = known.head, known.seal
-        return self._plan_on(known, before, seal, expected_by(known), request)
+        return self._plan_on(known, known.head, expected_by(known), request)
 
-    def _plan_ahead(self, request: Request, ahead: dict[str, tuple[HeadState, bytes]]) -> Planned | None:
-        """Plan a commit behind those that go before it in the same group."""
-        known = self._remembered(request.claim)
-        if known is None:
+    def _plan_ahead(self, request: Request, ahead: dict[str, _Ahead]) -> Planned | None:
+        """Plan a commit behind those that go before it in the same group.
+
+        None where only a fresh look can tell; then all later requests of the journal wait for that look too.
+        """
+        journal_id = request.claim.journal_id
+        chain = ahead.get(journal_id)
+        if chain is None:
+            chain = ahead[journal_id] = _Ahead(self._remembered(request.claim))
+        known = chain.known
+        if known is None or not chain.is_new(request.batch):
+            chain.known = None
             return None
-        journal_id = known.head.journal_id
-        before, seal = ahead.get(journal_id, (known.head, known.seal))
-        view = KnownHead(known.keys, known.fixed, before, seal, known.window)
-        planned = self._plan_on(view, before, seal, expected_by(view), request)
-        if planned is None:
+        view = known if chain.head is None else KnownHead(known.keys, known.fixed, chain.head, chain.seal, known.window)
+        planned = self._plan_on(view, view.head, expected_by(view), request)
+        if planned is None or known.head.key != request.claim.key:
+            chain.known = None
             return None
-        ahead[journal_id] = (planned.head, planned.seal)
+        chain.move(planned)
         return msgspec.structs.replace(planned, known=known)
 
-    def _plan_on(
-        self, known: KnownHead, before: HeadState, seal: bytes, expected: bytes, request: Request
-    ) -> Planned | None:
+    def _plan_on(self, known: KnownHead, before: HeadState, expected: bytes, request: Request) -> Planned | None:
         batch, window = request.batch, known.window
         if window is None or window.find(batch.batch_id) is not None or window.overlap(batch.event_ids) is not None:
             return None

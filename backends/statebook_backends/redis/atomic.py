@@ -7,7 +7,7 @@ from typing import Final
 
 from statebook.atomic import COMMIT_CONFLICT, AtomicJournalStorage, CommitConflict, HeadRecord, NamePage
 from statebook.capabilities import Capabilities
-from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown
+from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown, StoreClosed
 from statebook.ids import new_nonce
 from statebook.model import check_page
 from statebook_backends.redis.client import Client
@@ -113,9 +113,8 @@ class RedisAtomicJournalStorage(AtomicJournalStorage):
         client.servers()
         keys = client.layout.scope(scope)
         given = [name.encode() for name in names]
-        for start in range(0, len(given), 1_000):
-            call = script("forget", 1).call(1, bulk(keys.blobs), *given[start : start + 1_000])
-            client.write(keys.slot, call, JournalCorrupt, scope)
+        if given:
+            client.write(keys.slot, script("forget", 1).call(1, bulk(keys.blobs), *given), JournalCorrupt, scope)
 
     def list_scopes(self, prefix: str, after: str | None, limit: int) -> NamePage:
         check_page(limit)
@@ -167,7 +166,7 @@ class RedisAtomicJournalStorage(AtomicJournalStorage):
             client.index(self._index, b"remove", member_of(scope), JournalCorrupt, scope)
             if self.read_head(scope) is not None:
                 client.index(self._index, b"add", member_of(scope), JournalCorrupt, scope)
-        except BackendUnavailable as error:
+        except (BackendUnavailable, StoreClosed) as error:
             raise OutcomeUnknown(
                 "the head was removed, but its entry in the listing was not; listings skip it",
                 key=scope,

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Final
 
 from statebook.capabilities import Capabilities
-from statebook.errors import BackendUnavailable, DataError, OutcomeUnknown, StatebookError, StoreClosed
+from statebook.errors import BackendUnavailable, DataError, OutcomeUnknown, Overloaded, StatebookError, StoreClosed
 from statebook_backends.redis.errors import (
     DriverError,
     NotSent,
@@ -84,12 +84,9 @@ class Client:
 
     @property
     def heads(self) -> HeadCache:
-        """What is remembered of heads, in this process.
-
-        Raises:
-            StoreClosed: The store is closed.
-        """
-        self.servers()
+        """What is remembered of heads, in this process. Of use also to a call that ends while the store is closed."""
+        if self._pid != os.getpid():
+            self._reopen_in_child()
         return self._heads
 
     def servers(self) -> Servers:
@@ -276,13 +273,13 @@ class Client:
 
     def _all(self, calls: Sequence[tuple[int, Call]], wait: bytes) -> list[Reply | NotSent | ReplyLost]:
         outcomes: list[Reply | NotSent | ReplyLost] = [None] * len(calls)
+        servers = self.servers()
         for start, end in _groups(calls):
-            self._run_group(_Group(calls, wait, outcomes), range(start, end))
+            self._run_group(servers, _Group(calls, wait, outcomes), range(start, end))
         return outcomes
 
-    def _run_group(self, group: _Group, places: range) -> None:
+    def _run_group(self, servers: Servers, group: _Group, places: range) -> None:
         calls, outcomes = group.calls, group.outcomes
-        servers = self.servers()
         by_node: dict[Node, list[int]] = {}
         for place in places:
             try:
@@ -296,9 +293,9 @@ class Client:
             for node in sorted(by_node, key=lambda each: each.address):
                 try:
                     connection = node.take()
-                except NotSent as error:
+                except (NotSent, Overloaded) as error:
                     for place in by_node[node]:
-                        outcomes[place] = error
+                        outcomes[place] = error if isinstance(error, NotSent) else NotSent(error.message)
                     continue
                 connections[node] = connection
                 stack.callback(_give, node, connection, sound)

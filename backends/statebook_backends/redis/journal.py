@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from statebook.capabilities import Capabilities
 from statebook.contention import TRIES_MAX, jittered_pause
-from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown, StatebookError
+from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown, StatebookError, StoreClosed
 from statebook.ids import new_nonce
 from statebook.journal import ThreadJournalStore
 from statebook.keys import ThreadKey, ThreadScope, check_id
@@ -120,13 +120,22 @@ class RedisThreadJournalStore(ThreadJournalStore):
         keys = client.layout.thread(key)
         try:
             head = self._move(keys, key, None, decide, indexed=True)
-        except OutcomeUnknown:
-            head = read_thread(client, keys, key).head
-            if head is None or head.claim_nonce != claim_nonce or client.waits:
-                raise
+        except OutcomeUnknown as unknown:
+            head = self._settled_claim(keys, key, claim_nonce)
+            if head is None:
+                raise unknown
         if head is None:
             raise changing(keys.name, client.backend)
         return head.granted()
+
+    def _settled_claim(self, keys: ThreadKeys, key: ThreadKey, claim_nonce: str) -> HeadState | None:
+        """The head that a claim of unknown outcome has written; None where it may yet come, or is not confirmed."""
+        try:
+            head = read_thread(self._client, keys, key).head
+        except StatebookError:
+            return None
+        landed = head is not None and head.claim_nonce == claim_nonce and not self._client.waits
+        return head if landed else None
 
     def heartbeat(self, claim: WriterClaim) -> None:
         self._move_claimed(claim, lambda head: plan_heartbeat(head, claim, nonce=self._new_nonce()))
@@ -308,7 +317,7 @@ class RedisThreadJournalStore(ThreadJournalStore):
             client.index(index, b"remove", member, JournalCorrupt, keys.name)
             if read_thread(client, keys, key).known is not None:
                 client.index(index, b"add", member, JournalCorrupt, keys.name)
-        except BackendUnavailable as error:
+        except (BackendUnavailable, StoreClosed) as error:
             raise OutcomeUnknown(
                 "the journal was purged, but its entry in the listing was not removed; listings skip it",
                 key=keys.name,
@@ -374,7 +383,8 @@ class RedisThreadJournalStore(ThreadJournalStore):
                 return None
             if indexed:
                 member = member_of(keys.name.partition("/")[2])
-                client.index(client.layout.threads(key.user_id), b"add", member, JournalCorrupt, keys.name)
+                verb = b"add" if known is None else b"keep"
+                client.index(client.layout.threads(key.user_id), verb, member, JournalCorrupt, keys.name)
             new = known_of(keys, decision.state)
             reply = client.write(keys.slot, _head_call(keys, known, new, mode), JournalCorrupt, keys.name)
             if reply == 1:

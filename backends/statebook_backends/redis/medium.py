@@ -1,7 +1,7 @@
-"""The raw records of a namespace: fields of hashes, fields of stream entries, items, members and numbers.
+"""The raw records of a namespace: fields of hashes and of stream entries, items of lists, members of sets.
 
 A record is named `kind/key/part`. Removing a field of a stream entry removes the entry, as it is lost as a whole; what
-is written to it again brings it back.
+is written to it again brings it back. The numbers beside indexes hold no user's data and are no records.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ class RedisMedium(Medium):
         """
         self._client = Client(options)
         self._pieces: dict[str, Piece] = {}
+        self._standing: dict[str, bytes] = {}
         self._entries: dict[tuple[bytes, bytes], dict[bytes, bytes]] = {}
 
     def records(self) -> tuple[str, ...]:
-        keys = {key for _, page in pages_of(self._client) for key in page}
+        keys = {key for _, page in pages_of(self._client) for key in page if not key.endswith(b":count")}
         found: dict[str, Piece] = {}
         for key in keys:
             for piece, _ in self._pieces_of(key):
@@ -69,9 +70,6 @@ class RedisMedium(Medium):
         if kind == b"hash":
             fields = fields_of(self._run(key, b"HGETALL", key))
             return [(Piece(key, b"hash", field), value) for field, value in fields.items()]
-        if kind == b"string":
-            value = self._run(key, b"GET", key)
-            return [(Piece(key, b"string"), value)] if isinstance(value, bytes) else []
         if kind == b"zset":
             return [
                 (Piece(key, b"zset", member), member)
@@ -115,11 +113,8 @@ class RedisMedium(Medium):
         key, part = piece.key, piece.part
         if piece.type == b"hash":
             self._change(key, b"HSET", key, part, data)
-        elif piece.type == b"string":
-            self._change(key, b"SET", key, data)
         elif piece.type == b"zset":
-            self._change(key, b"ZREM", key, part)
-            self._change(key, b"ZADD", key, b"0", data)
+            self._write_member(record, key, part, data)
         elif piece.type == b"list":
             self._write_item(key, int(part), data)
         else:
@@ -127,6 +122,16 @@ class RedisMedium(Medium):
             row = entries.get(part) or self._entries.get((key, part), {})
             entries[part] = {**row, piece.field: data}
             self._rebuild(key, entries)
+
+    def _write_member(self, record: str, key: bytes, part: bytes, data: bytes) -> None:
+        """Put a member in the place of the one that a record is, or of what stands there since an earlier write."""
+        gone = self._standing.pop(record, part)
+        there = words_in(self._run(key, b"ZRANGE", key, b"0", b"-1"))
+        self._change(key, b"ZREM", key, gone)
+        if data != part:
+            # Where another record is this member already, nothing stands in this one's place.
+            self._standing[record] = b"" if data in there else data
+        self._change(key, b"ZADD", key, b"0", data)
 
     def _write_item(self, key: bytes, place: int, data: bytes) -> None:
         items = words_in(self._run(key, b"LRANGE", key, b"0", b"-1"))
@@ -141,8 +146,6 @@ class RedisMedium(Medium):
         self.read(record)
         if piece.type == b"hash":
             self._change(key, b"HDEL", key, part)
-        elif piece.type == b"string":
-            self._change(key, b"DEL", key)
         elif piece.type == b"zset":
             self._change(key, b"ZREM", key, part)
         elif piece.type == b"list":
@@ -188,4 +191,4 @@ def _name(piece: Piece) -> str:
     part = text(piece.part).replace("/", "|")
     if piece.field:
         return f"{kind}/{key}/{part}/{text(piece.field)}"
-    return f"{kind}/{key}/{part or 'value'}"
+    return f"{kind}/{key}/{part}"

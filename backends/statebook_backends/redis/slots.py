@@ -78,9 +78,7 @@ def refused(reply: Reply, slot: str, kind: SlotKind, wanted: str, backend: str) 
         )
     if len(words) == 3 and words[0] == "damaged":
         return damaged(slot, words[1], words[2], backend)
-    return BackendUnavailable(
-        "the slot changes all the time; nothing was applied, try again", key=slot, backend=backend
-    )
+    return BackendUnavailable("the server gave an unexpected reply; nothing was applied", key=slot, backend=backend)
 
 
 def _conflict(words: list[str], slot: str, kind: SlotKind, wanted: str, backend: str) -> VersionConflict:

@@ -7,7 +7,7 @@ from typing import Final
 
 from statebook.capabilities import Capabilities
 from statebook.codec import check_bytes
-from statebook.errors import LimitExceeded, StateCorrupt
+from statebook.errors import BackendUnavailable, LimitExceeded, OutcomeUnknown, StateCorrupt, StoreClosed
 from statebook.keys import SessionKey, StateKey, check_id
 from statebook.model import (
     ABSENT,
@@ -23,7 +23,7 @@ from statebook.model import (
 from statebook.state import AgentStateStore
 from statebook_backends.redis.client import Client
 from statebook_backends.redis.errors import Reply
-from statebook_backends.redis.layout import SlotKeys, member_of
+from statebook_backends.redis.layout import IndexKeys, SlotKeys, member_of
 from statebook_backends.redis.options import RedisOptions
 from statebook_backends.redis.resp import text
 from statebook_backends.redis.scripts import Call, script
@@ -87,6 +87,7 @@ class RedisAgentStateStore(AgentStateStore):
         self._client.servers()
         keys = self._client.layout.state(slot, _DOCUMENT)
         return self._save(
+            keys,
             slot,
             _DOCUMENT,
             lambda indexed: script("save", 4).call(
@@ -124,6 +125,7 @@ class RedisAgentStateStore(AgentStateStore):
         keys, ids = self._client.layout.state(slot, _LIST), ids_of(slot)
         room = b"%d" % self._limits.list_bytes_max
         return self._save(
+            keys,
             slot,
             _LIST,
             lambda indexed: script("items", 4).call(
@@ -139,16 +141,15 @@ class RedisAgentStateStore(AgentStateStore):
             self._limits.check("value_bytes_max", len(item), slot.name)
         return copy
 
-    def _save(self, slot: StateKey, kind: SlotKind, call: Callable[[bytes], Call], wanted: str) -> int:
+    def _save(self, keys: SlotKeys, slot: StateKey, kind: SlotKind, call: Callable[[bytes], Call], wanted: str) -> int:
         """Run a writing script; where its session is not indexed yet, index it and run the script again."""
         client = self._client
-        place = client.layout.live(slot.session).slot
-        reply = client.write(place, call(b"0"), StateCorrupt, slot.name)
+        reply = client.write(keys.slot, call(b"0"), StateCorrupt, slot.name)
         if reply == NEEDS_INDEX:
             session = slot.session
             member = member_of(session.name.partition("/")[2])
             client.index(client.layout.sessions(slot.user_id), b"add", member, StateCorrupt, slot.name)
-            reply = client.write(place, call(b"1"), StateCorrupt, slot.name)
+            reply = client.write(keys.slot, call(b"1"), StateCorrupt, slot.name)
         if isinstance(reply, bytes):
             return int(reply)
         if isinstance(reply, list) and len(reply) == 2 and reply[0] == b"limit":
@@ -183,18 +184,31 @@ class RedisAgentStateStore(AgentStateStore):
         client = self._client
         live = client.layout.live(session)
         deleted, start = 0, b"-"
-        while True:
-            members = live_members(client, live, session.name, start, b"+", _SESSION_PAGE)
-            for _, name in members:
-                keys = client.layout.state_named(live, name)
-                reply = client.write(keys.slot, _bury(keys, b"any", b"", b""), StateCorrupt, session.name)
-                if reply == 1:
-                    deleted += 1
-                elif reply != IS_ABSENT:
-                    raise refused(reply, f"{session.name}/{name}", _DOCUMENT, "a slot", client.backend)
-            if len(members) < _SESSION_PAGE:
-                return deleted
-            start = b"(" + members[-1][0]
+        try:
+            while True:
+                members = live_members(client, live, session.name, start, b"+", _SESSION_PAGE)
+                for _, name in members:
+                    deleted += self._bury_named(session, live, name)
+                if len(members) < _SESSION_PAGE:
+                    return deleted
+                start = b"(" + members[-1][0]
+        except (BackendUnavailable, StoreClosed) as error:
+            if not deleted:
+                raise
+            raise OutcomeUnknown(
+                f"{deleted} slots were deleted, the others were not reached; delete the session again",
+                key=session.name,
+                backend=client.backend,
+            ) from error
+
+    def _bury_named(self, session: SessionKey, live: IndexKeys, name: str) -> int:
+        """Delete a slot of a session; tell how many that was."""
+        client = self._client
+        keys = client.layout.state_named(live, name)
+        reply = client.write(keys.slot, _bury(keys, b"any", b"", b""), StateCorrupt, session.name)
+        if reply == 1 or reply == IS_ABSENT:
+            return int(reply == 1)
+        raise refused(reply, f"{session.name}/{name}", _DOCUMENT, "a slot", client.backend)
 
     # ------------------------------------------------------------------------------------------------------- listing
 

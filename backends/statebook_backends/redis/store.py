@@ -16,7 +16,7 @@ from redis.connection import Connection, SSLConnection
 from redis.retry import Retry
 
 from statebook.errors import Overloaded
-from statebook_backends.redis.errors import REFUSALS, NotSent, Reply, driver_errors
+from statebook_backends.redis.errors import REFUSALS, DriverError, NotSent, Reply, driver_errors
 from statebook_backends.redis.options import RedisOptions
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Wire(Protocol):
 
     def can_read(self, timeout: float = 0) -> bool:
         """Whether something is there to read, or the other side has gone."""
+        ...
 
     def check_health(self) -> None:
         """Ask the server for a sign of life, where the connection was idle for long."""
@@ -299,7 +300,7 @@ class Node:
             with driver_errors(connecting=True):
                 connection.send_packed_command([b"*1\r\n$4\r\nROLE\r\n"], check_health=False)
                 role = read_reply(connection)
-                if isinstance(role, REFUSALS):
+                if isinstance(role, DriverError):
                     raise role
         finally:
             if not (isinstance(role, list) and role and role[0] == b"master"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from statebook.contention import TRIES_MAX, jittered_pause
 from statebook.errors import JournalCorrupt, JournalNotFound
 from statebook.keys import ThreadKey
@@ -27,9 +29,7 @@ _ENOUGH_BYTES: Final = b"16777216"
 
 
 def trim_journal(client: Client, key: ThreadKey, before_seq: int, new_nonce: Callable[[], str]) -> JournalHead:
-    """Raise `first_seq` as far as cursors and checkpoint let it, and remove what is before it.
-
-    A crash between the two leaves batches that no reader reaches; the next trim removes them.
+    """Raise `first_seq` as far as cursors and checkpoint let it, and remove what is before it, in one step.
 
     Args:
         client: The client.
@@ -42,35 +42,38 @@ def trim_journal(client: Client, key: ThreadKey, before_seq: int, new_nonce: Cal
 
     Raises:
         JournalNotFound: There is no journal.
+        JournalCorrupt: A batch that would leave a stub is damaged; nothing was removed.
     """
     keys = client.layout.thread(key)
     thread = read_thread(client, keys, key)
+    leaving: _Leaving | None = None
     for attempt in range(TRIES_MAX):
-        records = thread.records(keys, key)
-        decision = plan_trim(thread.head, key, before_seq, records, nonce=new_nonce())
+        decision = plan_trim(thread.head, key, before_seq, thread.records(keys, key), nonce=new_nonce())
         if isinstance(decision, Refuse):
             raise decision.error
         if isinstance(decision, Done):
-            if thread.head is not None and thread.head.first_seq > 1:
-                _drop(client, keys, thread.head)
             return decision.answer
-        known = thread.known
-        head = decision.state
+        known, head = thread.known, decision.state
         public = head.public()
         if known is None or public is None:
             raise JournalNotFound("there is no journal to trim", key=key.name)
-        call = script("trim", 2).call(
-            2,
-            bulks(keys.head, keys.cursors),
+        if leaving is None or (leaving.journal_id, leaving.first_seq) != (head.journal_id, head.first_seq):
+            # Batches never change, and later appends make the window need fewer of them: read once for all tries.
+            leaving = _leaving(client, keys, head)
+        call = script("trim", 4).call(
+            4,
+            keys.packed + bulks(keys.stubs, keys.cursors),
             known.seal,
             known.head.nonce.encode(),
+            b"%d-0" % head.first_seq,
+            leaving.oldest,
             b"%d" % len(thread.cursors),
             *words_of(known_of(keys, head)),
             *(word for pair in thread.cursors.items() for word in pair),
+            *leaving.stubs,
         )
         reply = client.write(keys.slot, call, JournalCorrupt, keys.name)
         if reply == 1:
-            _drop(client, keys, head)
             return public
         if not isinstance(reply, list) or len(reply) != 2:
             raise changing(keys.name, client.backend)
@@ -79,32 +82,42 @@ def trim_journal(client: Client, key: ThreadKey, before_seq: int, new_nonce: Cal
     raise changing(keys.name, client.backend)
 
 
-def _drop(client: Client, keys: ThreadKeys, head: HeadState) -> None:
-    """Remove the batches before `first_seq`; of those in the window the event ids stay as stubs (APPEND-1).
+class _Leaving(msgspec.Struct, frozen=True):
+    """What a trim makes of the newest batches.
 
-    Each step is harmless by itself and beside others: what leaves is immutable, and later appends only make the window
-    need less of it.
+    Attributes:
+        journal_id: The journal.
+        first_seq: The first seq that stays.
+        oldest: The id of the oldest batch in the window.
+        stubs: Id, meta and event ids of each batch in the window that leaves, ascending.
+    """
+
+    journal_id: str
+    first_seq: int
+    oldest: bytes
+    stubs: tuple[bytes, ...]
+
+
+def _leaving(client: Client, keys: ThreadKeys, head: HeadState) -> _Leaving:
+    """Read the newest batches, and make stubs of those that are before `first_seq`.
+
+    Raises:
+        JournalCorrupt: One of those is damaged.
     """
     newest: list[StoredBatch] = []
     start = b"+"
     while len(newest) < WINDOW_BATCHES:
         wanted = b"%d" % (WINDOW_BATCHES - len(newest))
-        packed = keys.packed + bulk(keys.stubs)
-        call = script("newest", 3).call(3, packed, start, wanted, _ENOUGH_BYTES)
+        call = script("newest", 3).call(3, keys.packed + bulk(keys.stubs), start, wanted, _ENOUGH_BYTES)
         reply = client.read(keys.slot, call, JournalCorrupt, keys.name)
         if not isinstance(reply, list) or len(reply) != 3:
             raise changing(keys.name, client.backend)
-        if fields_of(reply[0]).get(b"journal_id") != head.journal_id.encode():
-            return
         more = list(entries_of(head, reply[1], reply[2]))
         if not more:
             break
         newest += more
         start = b"(%d-0" % newest[-1].last_seq
-    leaving = [batch for batch in reversed(newest) if batch.last_seq < head.first_seq and not batch.is_stub]
-    stubs = [word for batch in leaving for word in stub_of(batch, head)]
+    gone = [batch for batch in reversed(newest) if batch.last_seq < head.first_seq and not batch.is_stub]
+    stubs = tuple([word for batch in gone for word in stub_of(batch, head)])
     oldest = b"%d-0" % (newest[-1].last_seq if newest else 0)
-    call = script("drop", 3).call(
-        3, keys.packed + bulk(keys.stubs), head.journal_id.encode(), b"%d-0" % head.first_seq, oldest, *stubs
-    )
-    client.write(keys.slot, call, JournalCorrupt, keys.name)
+    return _Leaving(head.journal_id, head.first_seq, oldest, stubs)

@@ -1,6 +1,8 @@
 -- Delete blobs of a scope; absent ones are no error.
 -- KEYS  1 blobs (hash)
--- ARGV  their names, at least one
+-- ARGV  their names
 -- Gives 1.
-redis.call('HDEL', KEYS[1], unpack(ARGV))
+for i = 1, #ARGV, 1000 do
+  redis.call('HDEL', KEYS[1], unpack(ARGV, i, math.min(i + 999, #ARGV)))
+end
 return 1
