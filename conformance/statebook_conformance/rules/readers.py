@@ -150,7 +150,7 @@ def beside_a_paused_writer(ctx: Context) -> None:
         child.wait_for("claimed")
         for _ in range(ctx.random.randint(1, 6)):
             child.wait_for("step")
-        time.sleep(ctx.random.choice((0.0, 0.0, 0.0003, 0.0006)))
+        time.sleep(ctx.random.choice((0.0, 0.0003, 0.001, 0.002, 0.003)))
         child.pause()
         try:
             first, second = (ctx.threads([look], timeout_s=_READS_S_MAX)[0] for _ in range(2))
