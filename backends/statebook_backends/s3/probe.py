@@ -21,7 +21,6 @@ from statebook_backends.s3.names import BACKEND
 from statebook_backends.s3.writers import Found, Lost, ObjectEngine, Unsure
 
 _RACERS: Final = 8
-_ROUNDS: Final = 2
 _TRIES_MAX: Final = 5
 _START_WITHIN_S: Final = 30.0
 
@@ -55,15 +54,16 @@ class _Probe:
         """Probe, and clean up whatever comes of it."""
         try:
             with ThreadPoolExecutor(_RACERS, thread_name_prefix="statebook-probe") as pool:
+                # Before anything is written: some stores make a bucket that is missing when an object is put.
+                self._pages(self._directory)
                 self._empty()
-                for number in range(_ROUNDS):
-                    self._race(pool, f"{self._directory}race-{number}")
+                self._race(pool, f"{self._directory}race")
                 self._absent()
                 removes = self._removes(pool)
             return ProbeReport(removes, self._ordered(), self._server())
         finally:
             with suppress(StatebookError):
-                self._objects.delete(tuple(chain.from_iterable(self._objects.pages(self._directory))))
+                self._objects.delete(self._pages(self._directory))
 
     # --------------------------------------------------------------------------------------------------- conditions
 
@@ -104,7 +104,7 @@ class _Probe:
 
     def _absent(self) -> None:
         path = f"{self._directory}absent"
-        some = self._read(f"{self._directory}race-0").version
+        some = self._read(f"{self._directory}race").version
         if not isinstance(self._write(path, b"absent", some), Lost) or self._writer.read(path) is not None:
             raise self._refused("ignores If-Match where there is no object")
 
@@ -146,13 +146,16 @@ class _Probe:
         for name in reversed(wanted):
             self._write(name, b"", None)
         directory = f"{self._directory}order/"
-        listed = list(chain.from_iterable(self._objects.pages(directory)))
+        listed = self._pages(directory)
         if sorted(listed) != wanted:
             raise self._refused("does not list what was just written")
-        behind = list(chain.from_iterable(self._objects.pages(directory, wanted[1])))
+        behind = self._pages(directory, wanted[1])
         return listed == wanted and behind == wanted[2:]
 
     # ------------------------------------------------------------------------------------------------------- inside
+
+    def _pages(self, directory: str, after: str | None = None) -> list[str]:
+        return list(chain.from_iterable(self._objects.pages(directory, after)))
 
     def _together(self, pool: ThreadPoolExecutor, calls: Sequence[Callable[[], object]]) -> list[object]:
         barrier = Barrier(len(calls))
@@ -165,17 +168,26 @@ class _Probe:
         return [future.result() for future in futures]
 
     def _write(self, path: str, data: bytes, expected: str | None) -> str | Lost:
-        """Write; what is undecided is settled by reading, as the store itself does it."""
+        """Write; what has no answer is settled by reading, and sent again where it has not landed.
+
+        The condition makes it harmless to send it again: should the first one land late, the second one loses to it.
+        """
+        doubt: Unsure | None = None
         for _ in range(_TRIES_MAX):
+            answer: str | Lost | None = None
             try:
-                return self._writer.write(path, data, expected)
+                answer = self._writer.write(path, data, expected)
             except Unsure as error:
+                doubt = error
+            if isinstance(answer, str):
+                return answer
+            if doubt is not None:
                 found = self._writer.read(path)
                 if isinstance(found, Found) and found.data == data and data:
                     return found.version
-                if not error.again:
-                    raise
-        raise BackendUnavailable(f"{self._place} leaves writes undecided; try again", backend=BACKEND)
+            if answer is not None:
+                return answer
+        raise BackendUnavailable(f"{self._place} leaves writes undecided; try again", backend=BACKEND) from doubt
 
     def _read(self, path: str) -> Found:
         found = self._writer.read(path)

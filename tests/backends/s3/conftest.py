@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -57,8 +57,8 @@ class Lookalike:
             def handle_one(self) -> None:
                 owner.handle(self)
 
-            do_GET = do_PUT = do_DELETE = do_POST = do_HEAD = handle_one
-
+        for method in ("GET", "PUT", "DELETE", "POST", "HEAD"):
+            setattr(Handler, f"do_{method}", Handler.handle_one)
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -97,30 +97,32 @@ class Lookalike:
             request.close_connection = True
             return
         if fault.isdecimal():
-            return self.answer(request, self.error(int(fault), {"409": "ConditionalRequestConflict"}.get(fault, "")))
-        if fault.startswith("code "):
+            answer = self.error(int(fault), {"409": "ConditionalRequestConflict"}.get(fault, ""))
+        elif fault.startswith("code "):
             status, code = fault.removeprefix("code ").split(" ")
-            return self.answer(request, self.error(int(status), code))
-        query = parse_qs(parts.query, keep_blank_values=True)
-        answer = self.error(404, "NoSuchBucket")
-        if bucket == "bucket":
-            answer = self.perform(request.command, key, headers, body, query)
-            if fault == "send twice":
-                answer = self.perform(request.command, key, headers, body, query)
-        if request.command in ("PUT", "DELETE"):
-            self.after_write(key)
-        if fault == "drop after":
-            request.close_connection = True
-            return
-        if fault == "500 after":
-            answer = self.error(500, "InternalError")
-        if fault == "409 after":
-            answer = self.error(409, "OperationAborted")
+            answer = self.error(int(status), code)
+        else:
+            answer = self.applied(request.command, bucket, key, headers, body, parts.query, fault)
         if fault == "silent after":
             time.sleep(2.5)
+        if fault in ("drop after", "silent after"):
             request.close_connection = True
             return
         self.answer(request, answer)
+
+    def applied(
+        self, method: str, bucket: str, key: str, headers: dict[str, str], body: bytes, text: str, fault: str
+    ) -> Answer:
+        query = parse_qs(text, keep_blank_values=True)
+        if bucket != "bucket":
+            return self.error(404, "NoSuchBucket")
+        answer = self.perform(method, key, headers, body, query)
+        if fault == "send twice":
+            answer = self.perform(method, key, headers, body, query)
+        if method in ("PUT", "DELETE"):
+            self.after_write(key)
+        instead = {"500 after": (500, "InternalError"), "409 after": (409, "OperationAborted")}.get(fault)
+        return answer if instead is None else self.error(*instead)
 
     def fault(self, method: str, key: str) -> str:
         with self.lock:
@@ -204,7 +206,7 @@ class Lookalike:
         return 200, {"Content-Type": "application/xml"}, text.encode()
 
     def multi_delete(self, body: bytes) -> Answer:
-        keys = [node.text or "" for node in ElementTree.fromstring(body).iter() if node.tag.endswith("Key")]
+        keys = [node.text or "" for node in ET.fromstring(body).iter() if node.tag.endswith("Key")]
         errors = ""
         for key in keys:
             fault = self.fault("POST-KEY", key)
