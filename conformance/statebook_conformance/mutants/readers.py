@@ -114,7 +114,7 @@ class _ReadsWait(Blind):
     def append(self, claim: WriterClaim, batch: Batch, base_seq: int) -> Receipt:
         self._state.save(self._slot, b"1")
         try:
-            time.sleep(3 * GAP_S)
+            time.sleep(20 * GAP_S)
             return self.inner.append(claim, batch, base_seq)
         finally:
             self._state.delete(self._slot)
