@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Self
 
-from statebook.capabilities import Feature
+from statebook.capabilities import Feature, Limits
 from statebook.codec import encode_batch
 from statebook.errors import Overloaded, StatebookError, StoreClosed
 from statebook.journal import ThreadJournalStore
@@ -91,6 +91,11 @@ class CommitLanes:
         self.close()
 
     # ------------------------------------------------------------------------------------------------------- public
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the store below."""
+        return self._limits
 
     def open(self, claim: WriterClaim) -> CommitLane:
         """Open the lane of a claim.
@@ -188,7 +193,7 @@ class CommitLanes:
 
     def submit(self, lane: Lane, batch: Batch, wait_s: float) -> Future[Receipt]:
         """Accept a batch; see `CommitLane.submit`."""
-        size = self._size(batch, lane.claim.key)
+        size = self.measure(batch, lane.claim.key)
         until = self._clock() + wait_s
         with self._lock:
             while True:
@@ -230,7 +235,7 @@ class CommitLanes:
         with self._lock:
             return self._queue.figures(lane)
 
-    def _size(self, batch: Batch, key: ThreadKey) -> int:
+    def measure(self, batch: Batch, key: ThreadKey) -> int:
         """A batch's bytes as they are counted; what the store would refuse by its size is refused here (VAL-4)."""
         limits, events = self._limits, batch.events
         limits.check("batch_events_max", len(events), key.name)
@@ -381,6 +386,22 @@ class CommitLane:
             StoreClosed: The lane or the lanes were closed.
         """
         return self._lanes.submit(self._lane, batch, wait_s)
+
+    def measure(self, batch: Batch) -> int:
+        """Hold a batch against the store's limits, and give its bytes as they are counted. Accepts nothing.
+
+        Guarantees VAL-4: what is too large is refused before any effect.
+
+        Args:
+            batch: The batch.
+
+        Returns:
+            Its bytes, or somewhat more.
+
+        Raises:
+            LimitExceeded: It has too many events or bytes, or a payload is too large.
+        """
+        return self._lanes.measure(batch, self._lane.claim.key)
 
     def flush(self) -> Future[Receipt | None]:
         """Wait for everything handed in before this call.
