@@ -285,7 +285,8 @@ class Lane:
     def _end(self, error: StatebookError, done: list[Done]) -> None:
         """Close the lane with the final answer of its first entry, and answer what can be answered behind it."""
         entry = self.entries.popleft()
-        if entry.maybe and not isinstance(error, _JUDGED):
+        told = isinstance(error, OutcomeUnknown) and error.batch_id == entry.batch.batch_id
+        if entry.maybe and not told and not isinstance(error, _JUDGED):
             error = self._unknown(entry, error)
         self.closed = self.closed or error
         self.trouble = None
