@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import TypeAlias, TypeVar
 
@@ -223,6 +224,29 @@ def open_state(url: str | StoreUrl | BackendOptions, *, require: Iterable[Requir
         BackendUnavailable: The engine does not answer.
     """
     return load_backend(url).open_state(require)
+
+
+def open_default_state(
+    agent_id: str, root: str | Path | None = None, *, require: Iterable[Requirement] = ()
+) -> AgentStateStore:
+    """Open the state store that an agent has where nothing else is configured: JSON files of its own (S9).
+
+    Args:
+        agent_id: The agent; its files are in a directory of its own below the root.
+        root: The root; None for the one that the environment variable `STATEBOOK_HOME` names, else
+            `~/.statebook/state`.
+        require: Features, and the least durability and sharing, that the store must declare.
+
+    Returns:
+        The open store; close it.
+
+    Raises:
+        InvalidConfiguration: The agent's id is outside ID-1, or the root cannot be used.
+        UnsupportedCapability: The store declares less than is required.
+        BackendUnavailable: The file system does not answer.
+    """
+    path = "" if root is None else str(Path(root).expanduser().absolute())
+    return open_state(StoreUrl(scheme="file", path=path, query=(("agent_id", agent_id),)), require=require)
 
 
 def open_journal(url: str | StoreUrl | BackendOptions, *, require: Iterable[Requirement] = ()) -> ThreadJournalStore:

@@ -50,7 +50,7 @@ class PlanModeContext(_Part):
         details: Anything else of the framework.
     """
 
-    active: bool = False
+    active: bool = Field(default=False, strict=True)
     plan: str | None = None
     details: dict[str, JsonValue] = Field(default_factory=dict)
 
@@ -103,8 +103,8 @@ class AgentState(_Part):
     tasks: TasksContext = TasksContext()
     tools: ToolContext = ToolContext()
     reply_id: str | None = None
-    iteration: int = Field(default=0, ge=0)
-    shutdown_interrupted: bool = False
+    iteration: int = Field(default=0, ge=0, strict=True)
+    shutdown_interrupted: bool = Field(default=False, strict=True)
 
     def to_mapping(self) -> dict[str, JsonValue]:
         """The state as a JSON object, with its schema version: the payload of a checkpoint."""
@@ -137,8 +137,8 @@ class AgentState(_Part):
             raise StateCorrupt("the document is no agent state", what="agent_state", found=type(value).__name__)
         fields = dict(cast("dict[str, object]", value))
         schema = fields.pop("schema", None)
-        if schema != AGENT_STATE_SCHEMA:
-            if isinstance(schema, int) and schema > AGENT_STATE_SCHEMA:
+        if type(schema) is not int or schema != AGENT_STATE_SCHEMA:
+            if type(schema) is int and schema > AGENT_STATE_SCHEMA:
                 raise UnsupportedFormat(
                     f"the agent state has schema {schema}, this release reads up to {AGENT_STATE_SCHEMA}; use the "
                     "release that wrote it, nothing was changed",
@@ -146,7 +146,7 @@ class AgentState(_Part):
                     expected=str(AGENT_STATE_SCHEMA),
                     found=str(schema),
                 )
-            raise StateCorrupt("the agent state names no schema", what="agent_state", found=repr(schema))
+            raise StateCorrupt("the agent state names no schema that there has been", what="agent_state", found=repr(schema))
         try:
             return cls.model_validate(fields)
         except ValidationError as error:

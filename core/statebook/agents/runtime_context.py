@@ -17,16 +17,9 @@ class RuntimeContext:
 
     Nothing of it is ever persisted. The call's state is put in by the sessions service. Immutable: `with_` methods
     give a new context.
-
-    Attributes:
-        user_id: The user, or None.
-        session_id: The session.
-        thread_id: The thread, or None for the session's main thread.
-        state: The state of the call, or None outside of one.
-        attributes: Attributes by name.
     """
 
-    __slots__ = ("_typed", "attributes", "session_id", "state", "thread_id", "user_id")
+    __slots__ = ("_attributes", "_ids", "_state", "_typed")
 
     def __init__(
         self,
@@ -60,12 +53,35 @@ class RuntimeContext:
         for kind, value in (typed or {}).items():
             if not isinstance(value, kind):
                 raise TypeError(f"the attribute of type {kind.__name__} is a {type(value).__name__}")
-        self.user_id = user_id
-        self.session_id = session_id
-        self.thread_id = thread_id
-        self.state = state
-        self.attributes: Mapping[str, object] = MappingProxyType(dict(attributes or {}))
+        self._ids = (user_id, session_id, thread_id)
+        self._state = state
+        self._attributes: Mapping[str, object] = MappingProxyType(dict(attributes or {}))
         self._typed: Mapping[type, object] = MappingProxyType(dict(typed or {}))
+
+    @property
+    def user_id(self) -> str | None:
+        """The user, or None."""
+        return self._ids[0]
+
+    @property
+    def session_id(self) -> str:
+        """The session."""
+        return self._ids[1]
+
+    @property
+    def thread_id(self) -> str | None:
+        """The thread, or None for the session's main thread."""
+        return self._ids[2]
+
+    @property
+    def state(self) -> AgentState | None:
+        """The state of the call, or None outside of one."""
+        return self._state
+
+    @property
+    def attributes(self) -> Mapping[str, object]:
+        """Attributes by name; read only."""
+        return self._attributes
 
     def get(self, kind: type[T]) -> T | None:
         """The attribute of a type, or None where there is none."""
@@ -94,8 +110,8 @@ class RuntimeContext:
             self.session_id,
             user_id=self.user_id,
             thread_id=self.thread_id,
-            state=self.state if state is None else state,
-            attributes=self.attributes if attributes is None else attributes,
+            state=self._state if state is None else state,
+            attributes=self._attributes if attributes is None else attributes,
             typed=self._typed if typed is None else typed,
         )
 

@@ -5,7 +5,9 @@ Here are the policies for a save that meets a newer version.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum
 from threading import Lock
 from typing import Final
@@ -13,9 +15,10 @@ from typing import Final
 import msgspec
 
 from statebook.agents.agent_state import AGENT_STATE_KEY, AgentState
-from statebook.errors import StatebookError, StateCorrupt, VersionConflict
+from statebook.errors import BackendUnavailable, OutcomeUnknown, StatebookError, StateCorrupt, VersionConflict
 from statebook.keys import SessionKey, StateKey
-from statebook.model import ABSENT, ExpectedVersion
+from statebook.model import ABSENT, ExpectedVersion, StateValue
+from statebook.patience import PATIENCE, Patience
 from statebook.state import AgentStateStore
 
 MERGE_TRIES_MAX: Final = 32
@@ -23,7 +26,7 @@ MERGE_TRIES_MAX: Final = 32
 
 
 class ConflictPolicy(Enum):
-    """What a save does that meets a newer version than the call has loaded.
+    """What a save does that meets a newer version than the call has loaded (S13).
 
     `FAIL`: `VersionConflict`; nothing of the call is stored. `OVERWRITE`: the call's state replaces the newer one,
     whose changes are lost: for sessions that only one process writes. `APPEND_MERGE`: the messages that the call has
@@ -53,21 +56,33 @@ class SessionStore:
 
     The cache is asked at call entry only; it can be older than the store where other processes write. That is safe: the
     save at call exit is conditional on the version, and a conflict drops the entry. Turn it off (`cache_max=0`) where
-    several processes serve one session.
+    several processes serve one session. It holds documents, so that nobody can change a cached state in place.
     """
 
-    def __init__(self, store: AgentStateStore, *, policy: ConflictPolicy, cache_max: int) -> None:
+    def __init__(
+        self,
+        store: AgentStateStore,
+        *,
+        policy: ConflictPolicy,
+        cache_max: int,
+        sleep: Callable[[float], None] = time.sleep,
+        patience: Patience = PATIENCE,
+    ) -> None:
         """Wrap a store; it stays the caller's to close.
 
         Args:
             store: The state store.
             policy: What a save does that meets a newer version.
             cache_max: How many states are held at most; 0 for none.
+            sleep: Waits so many seconds before a save is sent again.
+            patience: How often and how patiently a save is sent again that was not applied, or perhaps.
         """
         self._store = store
         self._policy = policy
         self._cache_max = cache_max
-        self._cache: OrderedDict[SessionKey, LoadedState] = OrderedDict()
+        self._sleep = sleep
+        self._patience = patience
+        self._cache: OrderedDict[SessionKey, StateValue] = OrderedDict()
         self._lock = Lock()
 
     def load(self, session: SessionKey) -> LoadedState:
@@ -77,7 +92,7 @@ class SessionStore:
             session: The session.
 
         Returns:
-            The state and its version.
+            The state and its version; nobody else has this object.
 
         Raises:
             StateCorrupt: The stored document is no agent state, or another session's.
@@ -89,29 +104,22 @@ class SessionStore:
             cached = self._cache.get(session)
             if cached is not None:
                 self._cache.move_to_end(session)
-                return cached
-        return self.read(session)
+        return self.read(session) if cached is None else _decoded(session, cached)
 
     def read(self, session: SessionKey) -> LoadedState:
         """Load a session's state from the store, whatever the cache has; raises as `load` does."""
         found = self._store.load(_slot(session))
         if found is None:
             return LoadedState(AgentState(session_id=session.session_id, user_id=session.user_id), None)
-        state = AgentState.from_json(found.value)
-        if (state.user_id, state.session_id) != (session.user_id, session.session_id):
-            raise StateCorrupt(
-                "the document in this slot is another session's state",
-                what="agent_state",
-                expected=session.name,
-                found=SessionKey(state.user_id, state.session_id).name,
-                key=session.name,
-            )
-        loaded = LoadedState(state, found.version)
-        self._remember(session, loaded)
+        loaded = _decoded(session, found)
+        self._remember(session, found)
         return loaded
 
     def save(self, session: SessionKey, base: LoadedState, state: AgentState) -> LoadedState:
         """Save what a call has made of a state, by the policy.
+
+        An outcome that stays unknown after the bounded resends is raised, unless the stored document turns out to be
+        the very one that was sent. Resending is safe, because every attempt is conditional on the version.
 
         Args:
             session: The session.
@@ -124,53 +132,138 @@ class SessionStore:
         Raises:
             ValueError: The state names another session.
             VersionConflict: The slot is at another version, and the policy is to fail or the call cannot be merged.
+            InvalidValue: The state holds what JSON cannot hold; nothing changed.
             LimitExceeded: The state is larger than the store takes; nothing changed.
             OutcomeUnknown: Perhaps saved; load again.
             BackendUnavailable: Certainly not saved.
             StoreClosed: The store is closed.
         """
-        if (state.user_id, state.session_id) != (session.user_id, session.session_id):
-            raise ValueError("the state to be saved names another session")
-        expected: ExpectedVersion = ABSENT if base.version is None else base.version
+        version = base.version
         for _ in range(MERGE_TRIES_MAX):
             try:
-                version = self._store.save(_slot(session), state.to_json(), expected=expected)
+                return self._put(session, state, version)
             except VersionConflict as conflict:
-                self.forget(session)
                 if self._policy is ConflictPolicy.FAIL:
                     raise
                 latest = self.read(session)
                 if self._policy is ConflictPolicy.APPEND_MERGE:
                     state, base = _merged(latest, base, state, conflict), latest
-                expected = ABSENT if latest.version is None else latest.version
-            except StatebookError:
-                self.forget(session)
-                raise
-            else:
-                saved = LoadedState(state, version)
-                self._remember(session, saved)
-                return saved
+                version = latest.version
         raise VersionConflict(
             f"the session's state changed {MERGE_TRIES_MAX} times while it was saved; try later", key=session.name
         )
 
-    def save_exactly(self, session: SessionKey, base: LoadedState, state: AgentState) -> LoadedState:
-        """Save a state iff the slot has the base's version, whatever the policy is; raises as `save` does."""
-        return SessionStore(self._store, policy=ConflictPolicy.FAIL, cache_max=0).save(session, base, state)
+    def save_exactly(self, state: AgentState, version: int | None) -> LoadedState:
+        """Save a state iff its session's slot has a version, whatever the policy is.
 
-    def forget(self, session: SessionKey) -> None:
-        """Drop a session from the cache, so that the next call loads from the store."""
+        What is stored is read first, so that a state of a newer schema or a damaged one is not replaced.
+
+        Args:
+            state: The state.
+            version: The version, or None where there must be none.
+
+        Returns:
+            What is stored now, and its version.
+
+        Raises:
+            StatebookError: As `load` and `save`.
+        """
+        session = SessionKey(state.user_id, state.session_id)
+        self.read(session)
+        return self._put(session, state, version)
+
+    def clear(self, session: SessionKey) -> LoadedState:
+        """Empty a session's messages and summary in what is stored now, whatever the policy is (S7).
+
+        Args:
+            session: The session.
+
+        Returns:
+            What is stored now; a session that is not there stays so.
+
+        Raises:
+            StatebookError: As `load` and `save`.
+        """
+        conflict: VersionConflict | None = None
+        for _ in range(MERGE_TRIES_MAX):
+            latest = self.read(session)
+            cleared = latest.state.cleared()
+            if cleared == latest.state:
+                return latest
+            try:
+                return self._put(session, cleared, latest.version)
+            except VersionConflict as error:
+                conflict = error
+        raise conflict or AssertionError("there was at least one try")
+
+    # ----------------------------------------------------------------------------------------------------- internal
+
+    def _put(self, session: SessionKey, state: AgentState, version: int | None) -> LoadedState:
+        """Save iff the slot has the version; a failure of any kind drops the cache's entry."""
+        if (state.user_id, state.session_id) != (session.user_id, session.session_id):
+            raise ValueError("the state to be saved names another session")
+        value = state.to_json()
+        try:
+            stored = StateValue(value, self._send(session, value, ABSENT if version is None else version))
+        except StatebookError:
+            self._forget(session)
+            raise
+        self._remember(session, stored)
+        return LoadedState(state.model_copy(deep=True), stored.version)
+
+    def _send(self, session: SessionKey, value: bytes, expected: ExpectedVersion) -> int:
+        unknown: OutcomeUnknown | None = None
+        refused: BackendUnavailable | None = None
+        for pause in self._patience.pauses():
+            if pause > 0:
+                self._sleep(pause)
+            try:
+                return self._store.save(_slot(session), value, expected=expected)
+            except OutcomeUnknown as error:
+                unknown = error
+            except BackendUnavailable as error:
+                refused = error
+            except VersionConflict:
+                if unknown is None:
+                    raise
+                return self._landed(session, value, unknown)
+        raise unknown or refused or AssertionError("there was at least one attempt")
+
+    def _landed(self, session: SessionKey, value: bytes, unknown: OutcomeUnknown) -> int:
+        """A save of unknown outcome met a newer version: perhaps its own."""
+        found = self._store.load(_slot(session))
+        if found is not None and found.value == value:
+            return found.version
+        raise OutcomeUnknown(
+            "the state was perhaps saved, and somebody has saved another one since; load again and decide",
+            key=session.name,
+        ) from unknown
+
+    def _forget(self, session: SessionKey) -> None:
         with self._lock:
             self._cache.pop(session, None)
 
-    def _remember(self, session: SessionKey, loaded: LoadedState) -> None:
+    def _remember(self, session: SessionKey, stored: StateValue) -> None:
         if self._cache_max == 0:
             return
         with self._lock:
-            self._cache[session] = loaded
+            self._cache[session] = stored
             self._cache.move_to_end(session)
             while len(self._cache) > self._cache_max:
                 self._cache.popitem(last=False)
+
+
+def _decoded(session: SessionKey, stored: StateValue) -> LoadedState:
+    state = AgentState.from_json(stored.value)
+    if (state.user_id, state.session_id) != (session.user_id, session.session_id):
+        raise StateCorrupt(
+            "the document in this slot is another session's state",
+            what="agent_state",
+            expected=session.name,
+            found=SessionKey(state.user_id, state.session_id).name,
+            key=session.name,
+        )
+    return LoadedState(state, stored.version)
 
 
 def _merged(latest: LoadedState, base: LoadedState, state: AgentState, conflict: VersionConflict) -> AgentState:
