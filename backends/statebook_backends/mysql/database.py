@@ -18,11 +18,12 @@ from statebook_backends.mysql.pool import Pool
 from statebook_backends.mysql.schema import prepare
 from statebook_backends.mysql.server import Server, examine
 from statebook_backends.mysql.sql import Sql, Value
-from statebook_backends.mysql.store import Link
+from statebook_backends.mysql.store import Link, tls_of
 from statebook_backends.mysql.transactions import Runner, Transaction
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from ssl import SSLContext
 
     from statebook_backends.mysql.store import Answer
 
@@ -41,9 +42,9 @@ class Process:
 
     __slots__ = ("heads", "pid", "pool", "runner")
 
-    def __init__(self, options: MysqlOptions, sql: Sql, room: int) -> None:
+    def __init__(self, options: MysqlOptions, tls: SSLContext | None, sql: Sql, room: int) -> None:
         self.pid = os.getpid()
-        self.pool = Pool(options)
+        self.pool = Pool(options, tls)
         self.runner = Runner(self.pool, sql, room)
         self.heads = HeadCache()
 
@@ -72,14 +73,15 @@ class Database:
         self.options = options
         self.namespace = options.namespace.encode()
         self.sql = Sql(options.table_prefix)
-        link = Link(options)
+        self._tls = tls_of(options)
+        link = Link(options, self._tls)
         try:
             self.server: Server = examine(link, self.sql, options)
             prepare(link, self.sql, options)
         except BaseException:
             link.close()
             raise
-        first = Process(options, self.sql, self.server.request_bytes_max)
+        first = Process(options, self._tls, self.sql, self.server.request_bytes_max)
         first.pool.adopt(link)
         self._processes = {first.pid: first}
         self._process = first
@@ -102,7 +104,7 @@ class Database:
         process, pid = self._process, os.getpid()
         if process.pid != pid:
             # The child of a fork. Setting a default is one step, so that all its threads get the same.
-            made = Process(self.options, self.sql, self.server.request_bytes_max)
+            made = Process(self.options, self._tls, self.sql, self.server.request_bytes_max)
             process = self._process = self._processes.setdefault(pid, made)
         return process
 

@@ -129,7 +129,8 @@ class driver_errors:  # noqa: N801 - a context manager, named as it reads in a w
             undecided = at_commit and code not in _HARMLESS_AT_COMMIT
             raise Refused(code, undecided=undecided, dead=code in _KILLED) from error
         # What could not be sent whole was never run: the server runs a request when it has all of it.
-        undecided = self._commits and code != _GONE_WHILE_SENDING
+        unsent = code == _GONE_WHILE_SENDING or isinstance(error, pymysql.err.InterfaceError)
+        undecided = self._commits and not unsent
         timed_out = isinstance(error.__context__, TimeoutError)
         raise Lost(code, undecided=undecided, dead=True, timed_out=timed_out) from error
 

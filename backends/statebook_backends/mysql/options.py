@@ -33,7 +33,7 @@ class MysqlOptions(BackendOptions):
         pool_max: How many connections a store opens at most.
         pool_timeout_s: How long a call waits for one of them.
         ping_after_s: A connection that was idle for longer is asked whether it still answers before it is used.
-        ssl: Talk TLS or not at all. Implied by the other options of TLS.
+        ssl: Talk TLS, and not at all where the server does not. Implied by `ssl_ca`, `ssl_cert` and `ssl_key`.
         ssl_ca: A file of authorities to trust, in PEM.
         ssl_cert: The client's certificate, in PEM.
         ssl_key: Its key, in PEM.

@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from threading import Semaphore
+from typing import TYPE_CHECKING
 
 from statebook.errors import BackendUnavailable, InvalidConfiguration, Overloaded, StoreClosed
 from statebook_backends.mysql.options import MysqlOptions
 from statebook_backends.mysql.store import Link
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 
 class Pool:
@@ -18,14 +22,18 @@ class Pool:
     after a longer pause the server is asked.
     """
 
-    def __init__(self, options: MysqlOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, options: MysqlOptions, tls: SSLContext | None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Make an empty pool.
 
         Args:
             options: How to connect, and the pool's bounds.
+            tls: What TLS needs, or None.
             clock: Monotonic time in seconds.
         """
         self._options = options
+        self._tls = tls
         self._clock = clock
         self._idle: list[Link] = []
         self._free = Semaphore(options.pool_max)
@@ -71,7 +79,7 @@ class Pool:
 
     def _opened(self) -> Link:
         try:
-            return Link(self._options)
+            return Link(self._options, self._tls)
         except InvalidConfiguration as error:
             # What was right when the store was opened is the server's to set right again.
             raise BackendUnavailable(f"{error.message}; nothing was applied", backend="mysql") from error.__cause__

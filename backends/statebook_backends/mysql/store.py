@@ -19,7 +19,7 @@ from statebook_backends.mysql.errors import DriverError, Failure, Lost, classify
 from statebook_backends.mysql.options import MysqlOptions
 from statebook_backends.mysql.sql import Row
 
-_SQL_MODE: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO"
+_SQL_MODE: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
 _INSTALL: Final = 'python -m pip install "statebook[mysql]"'
 
 
@@ -47,25 +47,26 @@ class Link:
 
     __slots__ = ("_connection", "_cursor", "_descriptor", "idle_since", "thread_id")
 
-    def __init__(self, options: MysqlOptions) -> None:
+    def __init__(self, options: MysqlOptions, tls: ssl.SSLContext | None) -> None:
         """Connect, and set the session up.
 
         Args:
             options: Where to, and how.
+            tls: What `tls_of` made of the options: reading authorities is dear.
 
         Raises:
             InvalidConfiguration: User, password, database or TLS are wrong (ERR-6).
             BackendUnavailable: The server does not answer, or has no connection left.
         """
         self.idle_since = 0.0
-        self._connection, self._descriptor = _connect(options)
+        self._connection, self._descriptor = _connect(options, tls)
         self._cursor = self._connection.cursor()
         self.thread_id = int(self._connection.thread_id())
         lock = options.lock_timeout_s
         try:
             self.run(
                 (
-                    f"SET NAMES utf8mb4, SESSION sql_mode='{_SQL_MODE}', SESSION autocommit=1, "
+                    f"SET SESSION sql_mode='{_SQL_MODE}', SESSION autocommit=1, "
                     f"SESSION innodb_lock_wait_timeout={lock}, SESSION lock_wait_timeout={lock}, "
                     "SESSION foreign_key_checks=1, SESSION unique_checks=1".encode("ascii"),
                     b"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
@@ -157,9 +158,8 @@ class Link:
             return
 
 
-def _connect(options: MysqlOptions) -> tuple[Connection[Cursor], int]:
+def _connect(options: MysqlOptions, tls: ssl.SSLContext | None) -> tuple[Connection[Cursor], int]:
     """Connect; gives the number of the socket too, which stays the same under TLS."""
-    tls = _tls(options) if options.tls else None
     try:
         with driver_errors(1, commits=False):
             connection = Connection(
@@ -176,6 +176,7 @@ def _connect(options: MysqlOptions) -> tuple[Connection[Cursor], int]:
                 write_timeout=options.write_timeout_s,
                 program_name="statebook",
                 ssl=tls,
+                ssl_disabled=tls is None,
                 defer_connect=True,
             )
             try:
@@ -198,7 +199,14 @@ def _connect(options: MysqlOptions) -> tuple[Connection[Cursor], int]:
     return connection, descriptor
 
 
-def _tls(options: MysqlOptions) -> ssl.SSLContext:
+def tls_of(options: MysqlOptions) -> ssl.SSLContext | None:
+    """Read what TLS needs; None where none is asked for.
+
+    Raises:
+        InvalidConfiguration: A file cannot be read (ERR-6).
+    """
+    if not options.tls:
+        return None
     try:
         context = ssl.create_default_context(cafile=options.ssl_ca)
         if options.ssl_cert is not None and options.ssl_key is not None:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -236,10 +236,8 @@ class Proxy:
 
 def _end(*sockets: socket.socket) -> None:
     for each in sockets:
-        try:
+        with suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         each.close()
 
 

@@ -1,4 +1,4 @@
-"""Lost connections, lost replies, dead servers: not applied, or unknown and settled, and the next call works (ERR-2)."""
+"""Lost connections, lost replies, dead servers: not applied, or unknown and settled; the next call works (ERR-2)."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statebook.errors import BackendUnavailable, OutcomeUnknown, StateCorrupt, StatebookError, StoreClosed, WriterFenced
+from statebook.errors import BackendUnavailable, OutcomeUnknown, StatebookError, StateCorrupt, StoreClosed, WriterFenced
 from statebook.keys import StateKey, ThreadKey
 from statebook.model import AppendRequest
 from statebook.plugins import open_journal, open_state

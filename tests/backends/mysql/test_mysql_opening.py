@@ -1,4 +1,4 @@
-"""Opening: what a server, a user or tables lack is told with its remedy, and nothing stored is changed (ATOM-7, ERR-6)."""
+"""Opening: what a server, a user or tables lack is told with its remedy; nothing stored is changed (ATOM-7, ERR-6)."""
 
 from collections.abc import Callable
 from importlib.resources import files
@@ -226,7 +226,7 @@ def test_the_largest_value_that_is_declared_is_taken_whatever_is_in_it(
 def test_charset_and_collation_of_the_server_change_nothing(
     odd_server: MysqlService, stores_at: Callable[[str], Any], batch: Any
 ) -> None:
-    """Cases 19 and 22: latin1 and a collation that ignores case, with ids that differ in case, accent, width and space."""
+    """Cases 19 and 22: latin1 and a collation that ignores case, ids that differ in case, accent, width, space."""
     stores = stores_at(odd_server.url)
     journal, state = stores.journal(), stores.state()
     names = ("Alice", "alice", "\u00e9", "e\u0301", "\uff41", "a", "a ", "\U0001f468\u200d\U0001f469\u200d\U0001f467")
@@ -264,7 +264,8 @@ sys.stdin.readline()
 journal, state = open_journal(url), open_state(url)
 key = ThreadKey("u", "a", "s", name)
 event = Event(event_id="e", type="x", occurred_at=1, payload=b"1")
-print(journal.append(journal.claim(key, "w"), Batch("b", (event,)), 0).last_seq, state.save(StateKey("u", "s", name), b"1"))
+last = journal.append(journal.claim(key, "w"), Batch("b", (event,)), 0).last_seq
+print(last, state.save(StateKey("u", "s", name), b"1"))
 """
 
 
