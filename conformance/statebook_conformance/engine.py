@@ -119,21 +119,20 @@ class Engine:
         Raises:
             TargetUnavailable: It cannot be opened.
         """
-        if self._capabilities is None:
-            backend = None
-            try:
-                backend = self.target.backend(_namespace())
-                journal = backend.open_journal()
-                self._capabilities = journal.capabilities
-                journal.close()
-            except (MissingDriver, BackendUnavailable) as error:
-                raise TargetUnavailable(str(error), missing=True) from error
-            except InvalidConfiguration as error:
-                raise TargetUnavailable(str(error), missing=False) from error
-            finally:
-                if backend is not None and self._capabilities is not None:
-                    backend.destroy_namespace()
-        return self._capabilities
+        if self._capabilities is not None:
+            return self._capabilities
+        try:
+            backend = self.target.backend(_namespace())
+            journal = backend.open_journal()
+        except (MissingDriver, BackendUnavailable) as error:
+            raise TargetUnavailable(str(error), missing=True) from error
+        except InvalidConfiguration as error:
+            raise TargetUnavailable(str(error), missing=False) from error
+        declared = journal.capabilities
+        journal.close()
+        backend.destroy_namespace()
+        self._capabilities = declared
+        return declared
 
     def run(
         self, rules: Sequence[Rule], *, progress: Callable[[Rule, RuleResult | None], None] | None = None

@@ -23,24 +23,31 @@ class TargetBackend(Protocol):
     @property
     def scheme(self) -> str:
         """The backend's name."""
+        ...
 
     def open_atomic(self, require: Iterable[Requirement] = ()) -> AtomicJournalStorage:
         """Open the atomic storage."""
+        ...
 
     def open_journal(self, require: Iterable[Requirement] = ()) -> ThreadJournalStore:
         """Open the journal store."""
+        ...
 
     def journal_over(self, storage: AtomicJournalStorage) -> ThreadJournalStore:
         """Core's journal over a given storage."""
+        ...
 
     def open_state(self, require: Iterable[Requirement] = ()) -> AgentStateStore:
         """Open the state store."""
+        ...
 
     def open_medium(self) -> Medium | None:
         """Open the raw medium, or None where the backend shows none."""
+        ...
 
     def destroy_namespace(self) -> bool:
         """Remove everything in the namespace; False where that is not offered."""
+        ...
 
 
 class Target:
