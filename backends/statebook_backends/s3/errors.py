@@ -21,10 +21,11 @@ from botocore.exceptions import (
     NoCredentialsError,
     PartialCredentialsError,
     ProxyConnectionError,
+    SSLError,
     TokenRetrievalError,
 )
 from fsspec.exceptions import FSTimeoutError
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import ConnectTimeoutError as Urllib3ConnectTimeoutError, HTTPError, NewConnectionError
 
 from statebook.errors import BackendUnavailable, InvalidConfiguration, StatebookError
 from statebook_backends.s3.names import BACKEND
@@ -40,6 +41,8 @@ _UNSENT: Final = (
     NoCredentialsError,
     PartialCredentialsError,
     TokenRetrievalError,
+    NewConnectionError,
+    Urllib3ConnectTimeoutError,
 )
 """Errors that come before a request is sent. Closed: every other error of a driver is unknown."""
 
@@ -217,6 +220,12 @@ def _opened(error: BackendUnavailable, cause: BaseException | None, place: str) 
             "there are no credentials: give access_key_id and secret_access_key, or a profile, or set the environment "
             "variables of AWS",
             option="access_key_id",
+            backend=BACKEND,
+        )
+    if isinstance(cause, SSLError):
+        return InvalidConfiguration(
+            f"the certificate of {place} is not trusted: give the file with its authority as ca_bundle",
+            option="ca_bundle",
             backend=BACKEND,
         )
     status, code = answer_of(cause) if isinstance(cause, ClientError | Refused) else (0, "")

@@ -1,4 +1,4 @@
-"""S3's drivers: boto3 for the commit path, fsspec's S3 file system for everything else.
+"""S3's drivers: signed requests of our own or boto3's for the commit path, fsspec's file system for everything else.
 
 fsspec's file system is not used for conditional writes: it sends them again, maps 412, 409 and 503 to the same error
 numbers, and creates over an existing object where the content is empty.
@@ -15,12 +15,15 @@ from botocore.client import BaseClient
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 from botocore.handlers import add_expect_header
+from botocore.utils import get_environ_proxies
+from urllib3.exceptions import ProtocolError
 
 from statebook.errors import BackendUnavailable, OutcomeUnknown
 from statebook_backends.s3.errors import Refused, driver_errors, is_absent, judge_write, unavailable
 from statebook_backends.s3.names import BACKEND
 from statebook_backends.s3.objects import FileSystem
 from statebook_backends.s3.options import S3Options
+from statebook_backends.s3.signed import SignedWire
 from statebook_backends.s3.wire import Reply, Wire
 from statebook_backends.s3.writers import (
     LOST,
@@ -83,15 +86,20 @@ def s3_engine(filesystem: FileSystem) -> ObjectEngine:
         profile_name=given.get("profile"),
     )
     config = {**given.get("config_kwargs", {}), "retries": {"total_max_attempts": 1, "mode": "standard"}}
-    client = session.client(
-        BACKEND,
-        endpoint_url=given.get("endpoint_url"),
-        config=Config(**config),
-        **given.get("client_kwargs", {}),
-    )
-    # Waiting for "100 Continue" costs a round trip a PUT, and spares nothing: heads are small.
-    client.meta.events.unregister("before-call.s3.PutObject", add_expect_header)
-    writer = S3ConditionalWriter(BotoWire(client))
+    about = given.get("client_kwargs", {})
+    endpoint = given.get("endpoint_url")
+    client = session.client(BACKEND, endpoint_url=endpoint, config=Config(**config), **about)
+    wire: Wire = BotoWire(client)
+    if endpoint and not get_environ_proxies(endpoint):
+        wire = SignedWire(
+            client,
+            session.get_credentials(),
+            verify=about.get("verify", True),
+            connect_timeout_s=config.get("connect_timeout", 5.0),
+            read_timeout_s=config.get("read_timeout", 10.0),
+            connections_max=config.get("max_pool_connections", 10),
+        )
+    writer = S3ConditionalWriter(wire)
     return ObjectEngine(writer, S3Objects(filesystem), lambda: writer.server, writer.close)
 
 
@@ -101,6 +109,8 @@ class BotoWire:
     def __init__(self, client: BaseClient) -> None:
         """Use a client; it is closed with this."""
         self._client: Any = client
+        # Waiting for "100 Continue" costs a round trip a PUT, and spares nothing: heads are small.
+        self._client.meta.events.unregister("before-call.s3.PutObject", add_expect_header)
 
     def get(self, bucket: str, key: str, if_none_match: str | None) -> Reply:
         condition = {} if if_none_match is None else {"IfNoneMatch": if_none_match}
@@ -158,7 +168,7 @@ class S3ConditionalWriter:
             reply = self._get(path, bucket, key, known)
         except BackendUnavailable as error:
             # The endpoint closed a kept connection just as it was used: a read is harmless twice.
-            if not isinstance(error.__cause__, ConnectionClosedError):
+            if not isinstance(error.__cause__, ConnectionClosedError | ProtocolError):
                 raise
             reply = self._get(path, bucket, key, known)
         if reply.status == 200:

@@ -228,8 +228,16 @@ def lookalike() -> Iterator[Lookalike]:
     server.close()
 
 
+@pytest.fixture(params=["signed", "boto3"])
+def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who sends the commit path's requests: ours where an endpoint is given, boto3 on AWS and through proxies."""
+    if request.param == "boto3":
+        monkeypatch.setattr("statebook_backends.s3.store.get_environ_proxies", lambda endpoint: {"http": "one"})
+    return str(request.param)
+
+
 @pytest.fixture
-def atomic(lookalike: Lookalike) -> Iterator[AtomicJournalStorage]:
+def atomic(carrier: str, lookalike: Lookalike) -> Iterator[AtomicJournalStorage]:
     """An open storage on the look-alike, which has been probed; what comes now is the test's."""
     store = statebook.open_atomic(lookalike.url())
     lookalike.requests.clear()

@@ -302,6 +302,11 @@ def test_polling_an_idle_head_costs_one_conditional_get(
     other.close()
 
 
+def test_both_carriers_are_what_they_say(carrier: str, atomic: Any) -> None:
+    wire = atomic._open().engine.writer._wire
+    assert type(wire).__name__ == {"signed": "SignedWire", "boto3": "BotoWire"}[carrier]
+
+
 def test_no_error_shows_a_secret(lookalike: Any, atomic: Any) -> None:
     first = committed(atomic, None, b"1")
     texts: list[str] = []
