@@ -74,6 +74,12 @@ def _start(stack: ExitStack, settings: Sequence[str]) -> MysqlService:
 
 
 @pytest.fixture(scope="session")
+def start_server() -> Callable[[ExitStack, Sequence[str]], MysqlService]:
+    """Starts a server with settings; fails or skips where there is none."""
+    return _start
+
+
+@pytest.fixture(scope="session")
 def server() -> Iterator[MysqlService]:
     """One server for all tests that leave it as it was."""
     with ExitStack() as stack:
