@@ -71,6 +71,7 @@ def advance(
 def _run(
     position: AgentExecutionPosition, event: Event | RecordedEvent, payload: RunStart | RunEnd
 ) -> AgentExecutionPosition:
+    pending = position.pending.model_copy(update={"model_call_id": None})
     if isinstance(payload, RunStart):
         continues = payload.continues
         return AgentExecutionPosition(
@@ -80,9 +81,8 @@ def _run(
             turn_id=event.turn_id,
             phase=Phase.REASONING if continues is None else position.phase or Phase.REASONING,
             iterations=0 if continues is None else position.iterations,
-            pending=position.pending,
+            pending=pending,
         )
-    pending = position.pending.model_copy(update={"model_call_id": None})
     if payload.outcome in ("paused", "interrupted"):
         return position.model_copy(update={"status": ExecutionStatus.PAUSED, "pending": pending})
     return position.model_copy(update={"status": ExecutionStatus.IDLE, "phase": None, "pending": pending})
