@@ -20,7 +20,7 @@ from botocore.client import BaseClient
 from botocore.exceptions import NoCredentialsError
 from botocore.httpsession import get_cert_path
 
-from statebook_backends.s3.wire import Reply
+from statebook_backends.s3.wire import Reply, content_md5
 
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9.]{1,128})</Code>")
 _PROBE_KEY: Final = "k"
@@ -74,7 +74,7 @@ class SignedWire:
 
     def put(self, bucket: str, key: str, body: bytes, if_match: str | None) -> Reply:
         condition = {"If-None-Match": "*"} if if_match is None else {"If-Match": if_match}
-        return self._send("PUT", bucket, key, condition, body)
+        return self._send("PUT", bucket, key, {**condition, "Content-MD5": content_md5(body)}, body)
 
     def delete(self, bucket: str, key: str, if_match: str) -> Reply:
         return self._send("DELETE", bucket, key, {"If-Match": if_match})

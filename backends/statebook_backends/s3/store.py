@@ -24,7 +24,7 @@ from statebook_backends.s3.names import BACKEND
 from statebook_backends.s3.objects import FileSystem
 from statebook_backends.s3.options import S3Options
 from statebook_backends.s3.signed import SignedWire
-from statebook_backends.s3.wire import Reply, Wire
+from statebook_backends.s3.wire import Reply, Wire, content_md5
 from statebook_backends.s3.writers import (
     LOST,
     UNCHANGED,
@@ -118,7 +118,10 @@ class BotoWire:
 
     def put(self, bucket: str, key: str, body: bytes, if_match: str | None) -> Reply:
         condition = {"IfNoneMatch": "*"} if if_match is None else {"IfMatch": if_match}
-        return self._sent(lambda: self._client.put_object(Bucket=bucket, Key=key, Body=body, **condition))
+        digest = content_md5(body)
+        return self._sent(
+            lambda: self._client.put_object(Bucket=bucket, Key=key, Body=body, ContentMD5=digest, **condition)
+        )
 
     def delete(self, bucket: str, key: str, if_match: str) -> Reply:
         return self._sent(lambda: self._client.delete_object(Bucket=bucket, Key=key, IfMatch=if_match))

@@ -2,11 +2,14 @@
 
 import hashlib
 import os
+import socket
+import socketserver
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -40,6 +43,7 @@ class Lookalike:
         self.page = 1_000
         self.faults: list[tuple[str, str, str]] = []
         self.requests: list[tuple[str, str]] = []
+        self.digests: list[tuple[str, str]] = []
         self.after_write: Callable[[str], None] = lambda key: None
         self.lock = threading.Lock()
         owner = self
@@ -92,6 +96,7 @@ class Lookalike:
         headers = {name.lower(): value for name, value in request.headers.items()}
         condition = "".join(f" {name}" for name in ("if-match", "if-none-match") if name in headers)
         self.requests.append((request.command + condition, key))
+        self.digests.append((request.command, headers.get("content-md5", "")))
         fault = self.fault(request.command, key)
         if fault == "drop before":
             request.close_connection = True
@@ -219,6 +224,58 @@ class Lookalike:
 
 def etag(body: bytes) -> str:
     return f'"{hashlib.md5(body).hexdigest()}"'
+
+
+class CuttingProxy:
+    """Passes connections on to a server, and cuts one off behind the headers of a PUT when it is told to.
+
+    Attributes:
+        cuts: How many PUTs are still to be cut off.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.cuts = 0
+        owner = self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                with socket.create_connection(("127.0.0.1", port)) as server:
+                    back = threading.Thread(target=owner.copy, args=(server, self.request), daemon=True)
+                    back.start()
+                    while received := self.request.recv(65_536):
+                        head, found, _ = received.partition(b"\r\n\r\n")
+                        if found and head.startswith(b"PUT ") and owner.cuts > 0:
+                            owner.cuts -= 1
+                            server.sendall(head + found)
+                            break
+                        server.sendall(received)
+
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def copy(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while received := source.recv(65_536):
+                target.sendall(received)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def cutting(real: Provided, url: str) -> Iterator[tuple[CuttingProxy, str]]:
+    """A proxy before the real store, and the URL of a namespace through it."""
+    named = StoreUrl.parse(url)
+    endpoint = dict(named.query)["endpoint_url"]
+    proxy = CuttingProxy(urlsplit(endpoint).port or 80)
+    yield proxy, named.with_option("endpoint_url", proxy.endpoint).unredacted()
+    proxy.close()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -126,6 +127,25 @@ def test_a_paused_store_is_unknown_in_time_and_settles_when_it_goes_on(
     assert receipt.last_seq == 2
     assert settled is None or receipt.replayed
     assert ids(harmed, key) == ["b1-0", "b2-0"]
+
+
+@pytest.mark.parametrize("cut", ["create", "replace"])
+def test_a_write_that_ends_behind_its_headers_leaves_no_empty_head(
+    carrier: str, cutting: Any, key: ThreadKey, cut: str
+) -> None:
+    """Case 26: SeaweedFS keeps an empty object where a dying client has sent the headers of a PUT and no body."""
+    proxy, url = cutting
+    atomic = statebook.open_atomic(url)
+    scope = "t/u/a/s/x"
+    token = None if cut == "create" else atomic.commit(scope, None, b"before")
+    proxy.cuts = 1
+    with pytest.raises(OutcomeUnknown):
+        atomic.commit(scope, token, b"cut off")
+    assert proxy.cuts == 0
+    found = atomic.read_head(scope)
+    assert (None if found is None else found.data) == (None if token is None else b"before")
+    assert isinstance(atomic.commit(scope, token, b"after", {"blob": b"x"}), str)
+    atomic.close()
 
 
 def test_a_forked_child_uses_connections_of_its_own(url: str, key: ThreadKey, batch: MakeBatch) -> None:

@@ -307,6 +307,12 @@ def test_both_carriers_are_what_they_say(carrier: str, atomic: Any) -> None:
     assert type(wire).__name__ == {"signed": "SignedWire", "boto3": "BotoWire"}[carrier]
 
 
+def test_every_write_carries_the_digest_of_its_body(lookalike: Any, atomic: Any) -> None:
+    lookalike.digests.clear()
+    committed(atomic, committed(atomic, None, b"1", blob=b""), b"2")
+    assert [method for method, digest in lookalike.digests if digest] == ["PUT"] * 3
+
+
 def test_no_error_shows_a_secret(lookalike: Any, atomic: Any) -> None:
     first = committed(atomic, None, b"1")
     texts: list[str] = []
