@@ -106,6 +106,9 @@ class HeadCache:
             if known.window is None and before is not None and before.window is not None:
                 known.window = before.window if before.window.chain == known.head.chain else None
             heads[known.head.journal_id] = known
+            more = known.window is not None and (before is None or known.window is not before.window)
+            if not more and len(heads) <= JOURNALS_REMEMBERED:
+                return
             held = sum([0 if each.window is None else each.window.event_count for each in heads.values()])
             while len(heads) > 1 and (len(heads) > JOURNALS_REMEMBERED or held > EVENTS_REMEMBERED):
                 _, gone = heads.popitem(last=False)
