@@ -34,6 +34,7 @@ from statebook_conformance.rule import rule
 from statebook_conformance.writing import thread
 
 _WORKERS: Final = "statebook_conformance.workers_journal"
+_STEP_S_MAX: Final = 0.1
 _RUN_UP_NS: Final = 30_000_000
 _RIGHT: Final = frozenset({"Receipt", "WriterFenced"})
 
@@ -59,6 +60,23 @@ def go(children: tuple[Child, ...]) -> None:
     at_ns = time.monotonic_ns() + _RUN_UP_NS
     for child in children:
         child.tell({"at_ns": at_ns})
+
+
+def pause_within_a_step(ctx: Context, child: Child, steps: int) -> None:
+    """Stop a process that announces its steps, at a random moment of one of them.
+
+    Args:
+        ctx: The context.
+        child: The process.
+        steps: How many steps it takes before.
+    """
+    child.wait_for("step")
+    started = time.monotonic()
+    for _ in range(steps):
+        child.wait_for("step")
+    step_s = (time.monotonic() - started) / steps
+    time.sleep(ctx.random.random() * min(step_s, _STEP_S_MAX))
+    child.pause()
 
 
 def stoppable() -> None:

@@ -12,7 +12,15 @@ from statebook.model import EventPage, WriterClaim
 from statebook_conformance.context import Context
 from statebook_conformance.journal_clients import JournalClient, judge, make, poll, run_until_end
 from statebook_conformance.rule import rule
-from statebook_conformance.rules.journal_concurrent import go, randomness, results, start, stoppable, whole
+from statebook_conformance.rules.journal_concurrent import (
+    go,
+    pause_within_a_step,
+    randomness,
+    results,
+    start,
+    stoppable,
+    whole,
+)
 from statebook_conformance.walking import all_threads
 from statebook_conformance.writing import thread
 
@@ -148,10 +156,7 @@ def beside_a_paused_writer(ctx: Context) -> None:
 
     for turn in range(12 * ctx.effort):
         child.wait_for("claimed")
-        for _ in range(ctx.random.randint(1, 6)):
-            child.wait_for("step")
-        time.sleep(ctx.random.choice((0.0, 0.0003, 0.001, 0.002, 0.003)))
-        child.pause()
+        pause_within_a_step(ctx, child, ctx.random.randint(1, 6))
         try:
             first, second = (ctx.threads([look], timeout_s=_READS_S_MAX)[0] for _ in range(2))
         finally:

@@ -24,13 +24,20 @@ from statebook_conformance.journal_clients import (
 )
 from statebook_conformance.processes import Child
 from statebook_conformance.rule import rule
-from statebook_conformance.rules.journal_concurrent import go, operations, results, start, stoppable
+from statebook_conformance.rules.journal_concurrent import (
+    go,
+    operations,
+    pause_within_a_step,
+    results,
+    start,
+    stoppable,
+)
 from statebook_conformance.walking import all_threads
 from statebook_conformance.writing import thread
 
 _PAUSES: Final = 12
 _TRIES_MAX: Final = 40
-_STANDS_S: Final = 0.5
+_STANDS_S: Final = 0.3
 """How long a takeover may wait for a stopped writer that holds a lock of the engine's own, before it is let go on."""
 
 
@@ -331,12 +338,15 @@ def paused_writer(ctx: Context) -> None:
     recorder = ctx.recorder()
     client = JournalClient(ctx.journal, recorder, "other", thread())
     stood = 0
-    for turn in range(_TRIES_MAX * ctx.effort):
+    tries = _TRIES_MAX * ctx.effort
+    for turn in range(tries):
         child.wait_for("claimed")
-        for _ in range(ctx.random.randint(1, 8)):
-            child.wait_for("step")
-        time.sleep(ctx.random.choice((0.0, 0.0, 0.0005, 0.001)))
-        child.pause()
+        if turn % 3 == 2:
+            pause_within_a_step(ctx, child, ctx.random.randint(1, 8))
+        else:
+            for _ in range(ctx.random.randint(1, 8)):
+                child.wait_for("step")
+            child.pause()
         free = _take_over(client, child, turn)
         answer = child.wait_for("stopped")["answer"]
         ctx.check(answer in ("WriterFenced", "Receipt"), f"a writer that was stopped across a takeover got {answer}")
@@ -344,7 +354,7 @@ def paused_writer(ctx: Context) -> None:
         counts = free and answer == "WriterFenced"
         stood += counts
         ctx.saw("takeovers while it stood", counts)
-        more = stood < _PAUSES
+        more = stood < _PAUSES and turn + 1 < tries
         child.tell({"again": more})
         if not more:
             break
