@@ -247,6 +247,7 @@ class CuttingProxy:
                         if found and head.startswith(b"PUT ") and owner.cuts > 0:
                             owner.cuts -= 1
                             server.sendall(head + found)
+                            server.shutdown(socket.SHUT_RDWR)
                             break
                         server.sendall(received)
 
