@@ -24,7 +24,8 @@ P = TypeVar("P", bound=BaseModel)
 
 StateApplication: TypeAlias = Callable[[State, P, Event | RecordedEvent], State]
 """What an event does to the state: takes the state before it, its payload and itself, and gives the state behind it. A
-pure function: it changes nothing that it is given."""
+pure function of state, payload and ids: it changes nothing that it is given, and does not look at the event's seq or
+time, which are not known yet where a checkpoint is made in the same batch."""
 
 _Application: TypeAlias = Callable[[State, BaseModel, Event | RecordedEvent], State]
 

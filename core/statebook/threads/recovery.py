@@ -255,11 +255,30 @@ class ThreadRecovery:
         checkpoint_seq = None if fold.checkpoint is None else fold.checkpoint.seq
         return RecoveredThread(journal.key, head.journal_id, state, checkpoint_seq, fold.as_of_seq, position)
 
+    def checkpoint(self, event: RecordedEvent) -> Checkpoint:
+        """Read a checkpoint event, validated. No I/O.
+
+        Args:
+            event: An event of type `state/checkpoint` or `state/initialized`.
+
+        Returns:
+            The checkpoint.
+
+        Raises:
+            JournalCorrupt: It does not validate, or is no checkpoint.
+            StateCorrupt: Its state does not validate.
+        """
+        payload = self._registry.require(event)
+        if not isinstance(payload, Checkpoint):
+            raise JournalCorrupt(f"event {event.seq} is no checkpoint", what="checkpoint", found=event.type)
+        self._checked(event, payload)
+        return payload
+
     def _restore(
         self, journal: JournalReads, initial: State | None, page: int
     ) -> tuple[State | None, ProjectionFold, bool]:
         """State and projection from the last checkpoint on, and whether the position in it is complete."""
-        state = None if initial is None else {**initial}
+        state: State | None = None if initial is None else {**initial}
         fold = ProjectionFold(JournalProjection())
         placed = True
         for event in journal.read_from_checkpoint(page=page):
