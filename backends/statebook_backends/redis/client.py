@@ -23,7 +23,7 @@ from statebook_backends.redis.errors import (
 )
 from statebook_backends.redis.known import HeadCache
 from statebook_backends.redis.layout import IndexKeys, Layout
-from statebook_backends.redis.options import RedisOptions
+from statebook_backends.redis.options import ClusterOptions, RedisOptions
 from statebook_backends.redis.probe import probe
 from statebook_backends.redis.resp import command, words_in
 from statebook_backends.redis.scripts import Call, script
@@ -76,6 +76,8 @@ class Client:
             if isinstance(error, ReplyLost):
                 raise unavailable(error, None, self.backend) from error
             raise
+        # The nodes of a cluster answer for their own slots only, replicas for none.
+        self._guard = b"" if isinstance(options, ClusterOptions) else command(b"WAIT", b"0", b"0")
         self._wait = b""
         if options.waitaof:
             self._wait = command(b"WAITAOF", b"1", b"%d" % options.wait_replicas, b"%d" % options.wait_timeout_ms)
@@ -129,12 +131,12 @@ class Client:
             StoreClosed: The store is closed.
         """
         try:
-            return self._send(slot, call, b"", damage, key)
+            return self._send(slot, call, damage, key, tail=self._guard, reads=True)
         except ReplyLost as lost:
             if not lost.broken:
                 raise unavailable(lost, key, self.backend) from lost
         try:
-            return self._send(slot, call, b"", damage, key)
+            return self._send(slot, call, damage, key, tail=self._guard, reads=True)
         except ReplyLost as lost:
             raise unavailable(lost, key, self.backend) from lost
 
@@ -167,12 +169,14 @@ class Client:
             StoreClosed: The store is closed.
         """
         try:
-            return self._send(slot, call, self._wait, damage, key)
+            return self._send(slot, call, damage, key, tail=self._wait, reads=False)
         except ReplyLost as lost:
             reason = f"its reply was lost ({lost})" if lost.args[0] else "too few servers confirmed it in time"
             raise unknown(reason, key, self.backend, batch_id=batch_id, base_seq=base_seq) from lost
 
-    def _send(self, slot: int, call: Call, wait: bytes, damage: type[DataError], key: str | None) -> Reply:
+    def _send(
+        self, slot: int, call: Call, damage: type[DataError], key: str | None, *, tail: bytes, reads: bool
+    ) -> Reply:
         servers = self.servers()
         payload, asking = call.payload, b""
         node: Node | None = None
@@ -181,7 +185,7 @@ class Client:
             try:
                 if node is None:
                     node = servers.node(slot)
-                replies = node.exchange(asking + payload + wait, 1 + bool(asking) + bool(wait))
+                replies = node.exchange(asking + payload + tail, 1 + bool(asking) + bool(tail))
             except NotSent as error:
                 failed = error
                 if node is None or not (servers.refresh(slot, node) or not error.connecting):
@@ -189,15 +193,21 @@ class Client:
                 node, asking = None, b""
                 continue
             except ReplyLost as lost:
-                place = 1 if asking else 0
-                if wait and len(lost.replies) > place and isinstance(lost.replies[place], list):
-                    return lost.replies[place]
+                if not reads and isinstance(_reply_in(lost.replies, asking), list):
+                    failed = lost  # nothing was written, but that it was the master who said so is not known
+                    break
                 raise
-            reply = replies[1] if asking else replies[0]
+            reply = _reply_in(replies, asking)
             if not isinstance(reply, DriverError):
-                if wait and not isinstance(reply, list) and not self._confirmed(replies[-1]):
+                if tail and not reads and not isinstance(reply, list) and not self._confirmed(replies[-1]):
                     raise ReplyLost("", replies, broken=False)
-                return reply
+                if not self._guard or not self._is_demoted(node, reply, replies[-1], reads=reads):
+                    return reply
+                failed = NotSent("the server is a replica now", demoted=True)
+                if not servers.refresh(slot, node):
+                    break
+                node, asking = None, b""
+                continue
             failed = reply
             code = code_of(reply)
             asking = b""
@@ -213,8 +223,24 @@ class Client:
                 break
         raise self._refused(failed, damage, key)
 
+    def _is_demoted(self, node: Node, reply: Reply, last: Reply, *, reads: bool) -> bool:
+        """Tell whether what was read came from a replica (ATOM-5).
+
+        A server that is demoted keeps its connections, and goes on to answer what only reads: reads, and writes that
+        write nothing. `WAIT 0 0` costs nothing, and a replica refuses it. A write that wrote came from a master.
+        """
+        if reads:
+            return _is_from_replica(last)
+        if not isinstance(reply, list):
+            return False
+        try:
+            (answer,) = node.exchange(self._guard)
+        except (NotSent, ReplyLost):
+            return True
+        return _is_from_replica(answer)
+
     def _refused(self, failed: BaseException | None, damage: type[DataError], key: str | None) -> BaseException:
-        if isinstance(failed, NotSent):
+        if isinstance(failed, (NotSent, ReplyLost)):
             return unavailable(failed, key, self.backend)
         if isinstance(failed, DriverError):
             known = refusal(failed, damage, key, self.backend)
@@ -247,7 +273,7 @@ class Client:
             StoreClosed: The store is closed.
         """
         replies: list[Reply] = []
-        for (slot, call), outcome in zip(calls, self._all(calls, b""), strict=True):
+        for (slot, call), outcome in zip(calls, self._all(calls, self._guard, reads=True), strict=True):
             if isinstance(outcome, (NotSent, ReplyLost, DriverError)):
                 replies.append(self.read(slot, call, damage, None))
             else:
@@ -269,13 +295,13 @@ class Client:
         Raises:
             StoreClosed: The store is closed.
         """
-        return self._all(calls, self._wait)
+        return self._all(calls, self._wait, reads=False)
 
-    def _all(self, calls: Sequence[tuple[int, Call]], wait: bytes) -> list[Reply | NotSent | ReplyLost]:
+    def _all(self, calls: Sequence[tuple[int, Call]], tail: bytes, *, reads: bool) -> list[Reply | NotSent | ReplyLost]:
         outcomes: list[Reply | NotSent | ReplyLost] = [None] * len(calls)
         servers = self.servers()
         for start, end in _groups(calls):
-            self._run_group(servers, _Group(calls, wait, outcomes), range(start, end))
+            self._run_group(servers, _Group(calls, tail, outcomes, reads=reads), range(start, end))
         return outcomes
 
     def _run_group(self, servers: Servers, group: _Group, places: range) -> None:
@@ -306,17 +332,25 @@ class Client:
 
     def _receive_group(self, group: _Group, node: Node, connection: Wire, places: Sequence[int]) -> bool:
         """Take the replies of one server; tell whether all came."""
-        count = len(places) + bool(group.wait)
+        count = len(places) + bool(group.tail)
         lost: ReplyLost | None = None
         try:
             replies = node.receive(connection, count)
         except ReplyLost as error:
             lost, replies = error, error.replies
-        confirmed = not group.wait or (len(replies) == count and self._confirmed(replies[-1]))
+        whole = len(replies) == count
+        if group.reads:
+            confirmed = not group.tail or (whole and not _is_from_replica(replies[-1]))
+        else:
+            confirmed = not group.tail or (whole and self._confirmed(replies[-1]))
         for index, place in enumerate(places):
             if index >= len(replies):
                 group.outcomes[place] = lost or ReplyLost("the server did not answer", [], broken=False)
-            elif confirmed or isinstance(replies[index], (list, DriverError)):
+            elif (
+                confirmed
+                or isinstance(replies[index], DriverError)
+                or (not group.reads and isinstance(replies[index], list))
+            ):
                 group.outcomes[place] = replies[index]
             else:
                 group.outcomes[place] = ReplyLost("too few servers confirmed it in time", [], broken=False)
@@ -372,16 +406,33 @@ class Client:
         return words_in(members)
 
 
+def _reply_in(replies: Sequence[Reply], asking: bytes) -> Reply:
+    """The reply to the call itself; None where it did not come."""
+    place = 1 if asking else 0
+    return replies[place] if len(replies) > place else None
+
+
+def _is_from_replica(reply: Reply) -> bool:
+    """Tell whether a reply to `WAIT` is that of a replica, which refuses it."""
+    return isinstance(reply, DriverError) and "replica" in str(reply)
+
+
 class _Group:
     """Calls that go out together, and what came of them."""
 
-    __slots__ = ("calls", "outcomes", "wait")
+    __slots__ = ("calls", "outcomes", "reads", "tail")
 
     def __init__(
-        self, calls: Sequence[tuple[int, Call]], wait: bytes, outcomes: list[Reply | NotSent | ReplyLost]
+        self,
+        calls: Sequence[tuple[int, Call]],
+        tail: bytes,
+        outcomes: list[Reply | NotSent | ReplyLost],
+        *,
+        reads: bool,
     ) -> None:
         self.calls = calls
-        self.wait = wait
+        self.tail = tail
+        self.reads = reads
         self.outcomes = outcomes
 
 
@@ -391,7 +442,7 @@ def _give(node: Node, connection: Wire, sound: set[Node]) -> None:
 
 def _send_group(group: _Group, node: Node, connection: Wire, places: Sequence[int]) -> bool:
     """Send the calls of one server; tell whether they went out whole."""
-    payload = b"".join([group.calls[place][1].payload for place in places]) + group.wait
+    payload = b"".join([group.calls[place][1].payload for place in places]) + group.tail
     try:
         node.send(connection, payload)
     except ReplyLost as lost:

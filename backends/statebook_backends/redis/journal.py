@@ -390,7 +390,7 @@ class RedisThreadJournalStore(ThreadJournalStore):
             if reply == 1:
                 self._remember(known, new)
                 return decision.state
-            known, fresh = self._found(keys, key, reply), True
+            known, fresh = self._found(keys, key, reply), True  # the client has seen to it that a master said so
             jittered_pause(attempt)
         raise changing(keys.name, client.backend)
 

@@ -58,11 +58,12 @@ class HeadCache:
     def put(self, known: KnownHead) -> None:
         """Remember a head, in the place of an older one of its journal."""
         with self._lock:
+            before = self._heads.get(known.head.journal_id)
             self._heads[known.head.journal_id] = known
             self._heads.move_to_end(known.head.journal_id)
             while len(self._heads) > JOURNALS_REMEMBERED:
                 self._heads.popitem(last=False)
-            if known.window is None:
+            if known.window is None or (before is not None and before.window is known.window):
                 return
             held = sum(each.window.event_count for each in self._heads.values() if each.window is not None)
             while held > EVENTS_REMEMBERED and len(self._heads) > 1:

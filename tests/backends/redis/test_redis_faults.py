@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown, StateCorrupt, StoreClosed
-from statebook.keys import StateKey, ThreadKey
+from statebook.keys import StateKey, ThreadKey, ThreadScope
 from statebook.model import AppendRequest, Batch, Receipt
 from statebook_conformance.services.redis_service import RedisService, ask
 
@@ -200,11 +200,22 @@ def test_a_master_that_became_a_replica_takes_nothing(
     own_server: Start, stores_at: Callable[[str], Stores], thread: ThreadKey, make_batch: MakeBatch
 ) -> None:
     master, server = own_server(), own_server()
-    journal = stores_at(server.url).journal()
-    claim = journal.claim(thread, "writer")
+    stores = stores_at(server.url)
+    journal, state = stores.journal(), stores.state()
+    claim, version = journal.claim(thread, "writer"), state.save(SLOT, b"1")
     ask(server.port, "REPLICAOF", "127.0.0.1", str(master.port))
-    with pytest.raises(BackendUnavailable):
-        journal.append(claim, make_batch("b0"), 0)
+    for call in (
+        lambda: journal.append(claim, make_batch("b0"), 0),
+        # its data is a master's no longer: what it answers to reads, and to writes that would write nothing, is refused
+        lambda: journal.head(thread),
+        lambda: journal.read_after(thread, 0),
+        lambda: journal.append(claim, make_batch("b0"), 7),
+        lambda: journal.list_threads(ThreadScope("user")),
+        lambda: state.load(SLOT),
+        lambda: state.save(SLOT, b"2", expected=version + 1),
+    ):
+        with pytest.raises(BackendUnavailable):
+            call()
     ask(server.port, "REPLICAOF", "NO", "ONE")
 
 
