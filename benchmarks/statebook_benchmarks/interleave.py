@@ -1,0 +1,96 @@
+"""Rounds that take turns: every contender runs in each round, in an order that is drawn anew."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+WARM_UP_ROUNDS: Final = 1
+"""Rounds whose times are thrown away."""
+
+
+class Contender(Protocol):
+    """What is measured beside others."""
+
+    @property
+    def name(self) -> str:
+        """How it is called in tables."""
+        ...
+
+    def run(self, operations: int) -> float:
+        """Do so many operations, and give the seconds that they took. Preparation is not counted."""
+        ...
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """The rounds of one contender.
+
+    Attributes:
+        name: The contender.
+        operations: Operations a round.
+        seconds_per_op: Seconds an operation, one number a round, in the order of the rounds.
+    """
+
+    name: str
+    operations: int
+    seconds_per_op: tuple[float, ...]
+
+
+def interleave(
+    contenders: Sequence[Contender],
+    *,
+    rounds: int,
+    round_s: float,
+    operations_max: int = 20_000,
+    seed: int = 1,
+    progress: Callable[[], None] = lambda: None,
+) -> tuple[Timing, ...]:
+    """Run contenders in interleaved rounds.
+
+    Each does as many operations a round as it needs for about `round_s`, found by a short trial first.
+
+    Args:
+        contenders: The contenders.
+        rounds: How many rounds count.
+        round_s: How long one contender runs in a round, about.
+        operations_max: The most operations of a round.
+        seed: Draws the order within each round.
+        progress: Called after each run.
+
+    Returns:
+        The timings, in the order of the contenders.
+
+    Raises:
+        ValueError: `rounds` is not positive.
+    """
+    if rounds < 1:
+        raise ValueError("there must be at least one round")
+    rng = random.Random(seed)
+    sizes = [_size(contender, round_s, operations_max) for contender in contenders]
+    times: list[list[float]] = [[] for _ in contenders]
+    for number in range(rounds + WARM_UP_ROUNDS):
+        order = list(range(len(contenders)))
+        rng.shuffle(order)
+        for index in order:
+            seconds = contenders[index].run(sizes[index])
+            if number >= WARM_UP_ROUNDS:
+                times[index].append(seconds / sizes[index])
+            progress()
+    return tuple(
+        Timing(contender.name, size, tuple(measured))
+        for contender, size, measured in zip(contenders, sizes, times, strict=True)
+    )
+
+
+def _size(contender: Contender, round_s: float, operations_max: int) -> int:
+    """Find how many operations take about `round_s`: doubling until a tenth of it is seen."""
+    operations = 1
+    while True:
+        seconds = contender.run(operations)
+        if seconds >= round_s / 10 or operations >= operations_max:
+            wanted = int(operations * round_s / max(seconds, 1e-9))
+            return max(1, min(operations_max, wanted))
+        operations = min(operations_max, operations * 4)
