@@ -45,7 +45,7 @@ from statebook.threads.payload import EndOutcome, EventPayload, Message, build_e
 from statebook.threads.position import AgentExecutionPosition, Phase, ToolState
 from statebook.threads.progress import advance
 from statebook.threads.recording import EventDraft
-from statebook.threads.recovery import RecoveredThread
+from statebook.threads.recovery import NextStep, RecoveredThread
 
 
 class HostRecorder(Protocol):
@@ -161,11 +161,17 @@ class AgentExecutionHost:
             *inputs: Inputs that arrive with it; to be applied at a reasoning boundary.
 
         Raises:
+            HeadConflict: A new call, and something is unfinished; or a continuation, and nothing is, or a tool's
+                outcome is uncertain.
             InvalidValue: The run continues another one than the thread's.
             StatebookError: As the recorder raises it.
         """
-        if run.continues is not None and run.continues != self._thread.position.run_id:
+        if run.continues is None:
+            self._thread.new_call()
+        elif run.continues != self._thread.position.run_id:
             raise InvalidValue(f"run {run.continues!r} is not the one to be continued")
+        elif self._thread.next_step in (NextStep.RECONCILE, NextStep.NEW_CALL):
+            self._thread.continuation()
         before = (self._thread.restored(),) if self._thread.as_of_seq else ()
         await self._commit((*before, run, *inputs))
 
@@ -191,7 +197,7 @@ class AgentExecutionHost:
         Raises:
             StatebookError: As the recorder raises it.
         """
-        step, self._next_step = self._next_step, self._next_step + 1
+        step = self._next_step
         ended = (StepEnd(step=step - 1),) if step else ()
         inputs = tuple(
             InputApplied(input_id=given.input_id, message=given.message) for given in self._position.pending.inputs
@@ -245,16 +251,18 @@ class AgentExecutionHost:
             InvalidValue: One was not requested, has begun already, or stands here twice. Nothing was recorded.
             StatebookError: As the recorder raises it.
         """
-        pending = self._position.pending
-        for dispatch in dispatched:
-            tool = pending.tool(dispatch.call_id)
-            if tool is None or tool.state is not ToolState.REQUESTED:
-                found = "not requested" if tool is None else tool.state.value
-                raise InvalidValue(f"tool call {dispatch.call_id!r} cannot begin: it is {found}")
         if len({dispatch.call_id for dispatch in dispatched}) != len(dispatched) or not dispatched:
             raise InvalidValue("name at least one tool call, and each once")
+
+        def unbegun(position: AgentExecutionPosition) -> None:
+            for dispatch in dispatched:
+                tool = position.pending.tool(dispatch.call_id)
+                if tool is None or tool.state is not ToolState.REQUESTED:
+                    found = "not requested" if tool is None else tool.state.value
+                    raise InvalidValue(f"tool call {dispatch.call_id!r} cannot begin: it is {found}")
+
         enters = () if self._position.phase is Phase.ACTING else (self._enters(Phase.ACTING),)
-        await self._commit((*enters, *dispatched), unbegun=tuple(dispatch.call_id for dispatch in dispatched))
+        await self._commit((*enters, *dispatched), guard=unbegun)
 
     async def action_ended(self, end: ActionEnd, result: ToolResult | None = None) -> None:
         """Commit what a tool did, with its result and the state behind it.
@@ -264,15 +272,19 @@ class AgentExecutionHost:
             result: The result, where it becomes a part of the state at once; None to apply it later.
 
         Raises:
-            InvalidValue: The call is not pending, or the result is another call's or given though the outcome is
-                unknown.
+            InvalidValue: The call has not begun or has ended, or the result is another call's or given though the
+                outcome is unknown. Nothing was recorded.
             StatebookError: As the recorder raises it.
         """
-        if self._position.pending.tool(end.call_id) is None:
-            raise InvalidValue(f"tool call {end.call_id!r} is not pending")
         if result is not None and (result.call_id != end.call_id or end.outcome == "unknown"):
             raise InvalidValue(f"tool call {end.call_id!r} has no such result; an unknown outcome is reconciled")
-        await self._commit((end,) if result is None else (end, result), checkpoint=True)
+
+        def begun(position: AgentExecutionPosition) -> None:
+            tool = position.pending.tool(end.call_id)
+            if tool is None or tool.state is not ToolState.DISPATCHED:
+                raise InvalidValue(f"tool call {end.call_id!r} cannot end: it has not begun, or has ended")
+
+        await self._commit((end,) if result is None else (end, result), checkpoint=True, guard=begun)
 
     async def apply_result(self, result: ToolResult) -> None:
         """Apply a result that is there already: saved before a crash, or given from outside. Consumes no iteration.
@@ -286,10 +298,13 @@ class AgentExecutionHost:
             InvalidValue: The call is not pending, or its outcome is uncertain and must be reconciled.
             StatebookError: As the recorder raises it.
         """
-        tool = self._position.pending.tool(result.call_id)
-        if tool is None or tool in self._position.pending.uncertain:
-            raise InvalidValue(f"tool call {result.call_id!r} is not pending, or uncertain and to be reconciled")
-        await self._commit((result,), checkpoint=True)
+
+        def certain(position: AgentExecutionPosition) -> None:
+            tool = position.pending.tool(result.call_id)
+            if tool is None or tool in position.pending.uncertain:
+                raise InvalidValue(f"tool call {result.call_id!r} is not pending, or uncertain and to be reconciled")
+
+        await self._commit((result,), checkpoint=True, guard=certain)
 
     async def answer(self, *answers: InteractionResolved) -> None:
         """Record the answers of open interactions.
@@ -301,10 +316,13 @@ class AgentExecutionHost:
             InvalidValue: An interaction is not open, or none is named. Nothing was recorded.
             StatebookError: As the recorder raises it.
         """
-        asked = {asked.interaction_id for asked in self._position.pending.interactions}
-        if not answers or not asked.issuperset(answer.interaction_id for answer in answers):
-            raise InvalidValue("name at least one interaction, and only open ones")
-        await self._commit(answers, checkpoint=True)
+
+        def are_open(position: AgentExecutionPosition) -> None:
+            asked = {asked.interaction_id for asked in position.pending.interactions}
+            if not answers or not asked.issuperset(answer.interaction_id for answer in answers):
+                raise InvalidValue("name at least one interaction, and only open ones")
+
+        await self._commit(answers, checkpoint=True, guard=are_open)
 
     async def pause(
         self,
@@ -348,15 +366,17 @@ class AgentExecutionHost:
             InvalidValue: It is to be completed and tool calls or interactions are pending. Nothing was recorded.
             StatebookError: As the recorder raises it.
         """
-        pending = self._position.pending
-        if outcome == "completed" and (pending.tools or pending.interactions):
-            raise InvalidValue(f"the run is not complete: {self._position.describe()}")
+
+        def complete(position: AgentExecutionPosition) -> None:
+            if outcome == "completed" and (position.pending.tools or position.pending.interactions):
+                raise InvalidValue(f"the run is not complete: {position.describe()}")
+
         answer = () if output is None else (RunOutput(output=output),)
         step = self._next_step - 1
         begun = () if step < 0 else (self._enters(Phase.FINALIZATION),)
         ended = () if step < 0 else (StepEnd(step=step, outcome=outcome),)
         payloads = (*begun, *answer, *ended, RunEnd(outcome=outcome, error=error))
-        return (await self._commit(payloads, checkpoint=True))[-1].seq
+        return (await self._commit(payloads, checkpoint=True, guard=complete))[-1].seq
 
     async def record(self, *payloads: EventPayload, change: Callable[[State], State] | None = None) -> int:
         """Commit further events, such as an extension's, and the state behind them.
@@ -385,11 +405,11 @@ class AgentExecutionHost:
         *,
         checkpoint: bool = False,
         change: Callable[[State], State] | None = None,
-        unbegun: Sequence[str] = (),
+        guard: Callable[[AgentExecutionPosition], None] | None = None,
     ) -> tuple[RecordedEvent, ...]:
         """Commit to the end, also where the caller is cancelled meanwhile, so that state and journal stay together."""
         self._recorder.check()
-        task = asyncio.ensure_future(self._commit_in_order(payloads, checkpoint, change, unbegun))
+        task = asyncio.ensure_future(self._commit_in_order(payloads, checkpoint, change, guard))
         self._commits.add(task)
         task.add_done_callback(self._done)
         return await asyncio.shield(task)
@@ -404,13 +424,11 @@ class AgentExecutionHost:
         payloads: Sequence[EventPayload],
         checkpoint: bool,  # noqa: FBT001
         change: Callable[[State], State] | None,
-        unbegun: Sequence[str],
+        guard: Callable[[AgentExecutionPosition], None] | None,
     ) -> tuple[RecordedEvent, ...]:
         async with self._order:
-            for call_id in unbegun:  # somebody may have been faster while this one waited for its turn
-                tool = self._position.pending.tool(call_id)
-                if tool is None or tool.state is not ToolState.REQUESTED:
-                    raise InvalidValue(f"tool call {call_id!r} has begun already")
+            if guard is not None:  # here, where nobody else can be faster
+                guard(self._position)
             drafts, state, position = self._planned(payloads)
             if change is not None:
                 state = change(state)
@@ -419,6 +437,9 @@ class AgentExecutionHost:
                 drafts.append(EventDraft(saved.event_type, saved.to_json(), required=True))
             recorded = await self._recorder.record_together(*drafts)
             self._state, self._position = state, position
+            for payload in payloads:
+                if isinstance(payload, StepStart):
+                    self._next_step = payload.step + 1
         if checkpoint:
             await self._mirror_checkpoint(state, recorded[-1])
         return recorded

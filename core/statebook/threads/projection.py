@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from statebook.model import CHECKPOINT_TYPES, RecordedEvent
 from statebook.threads.checkpoint_payload import Checkpoint
 from statebook.threads.codecs import JournalEventCodecRegistry
-from statebook.threads.events import RunEnd, RunStart, StepEnd, StepPhase, StepStart
+from statebook.threads.events import ModelDispatch, ModelEnd, RunEnd, RunStart, StepEnd, StepPhase, StepStart
 from statebook.threads.history import JournalReads
 from statebook.threads.position import AgentExecutionPosition, PendingWork, Phase
 from statebook.threads.progress import advance
@@ -221,8 +221,8 @@ class ProjectionFold:
             if payload.position is not None:
                 self.position = payload.position
             return
-        self._views(event, payload)
         self.position = advance(self.position, event, payload)
+        self._views(event, payload)
 
     def result(self) -> JournalProjection:
         """The projection as it stands."""
@@ -249,14 +249,14 @@ class ProjectionFold:
                 self._steps[event.seq] = StepView(event.run_id, index, Phase.REASONING, event.seq)
                 if len(self._steps) > self._max:
                     del self._steps[next(iter(self._steps))]
-            case StepPhase(step=index, phase=phase):
-                step = self._step(event.run_id, index)
-                if step is not None:
-                    self._steps[step.started_seq] = msgspec.structs.replace(step, phase=phase)
             case StepEnd(step=index, outcome=outcome):
                 step = self._step(event.run_id, index)
                 if step is not None:
                     self._steps[step.started_seq] = msgspec.structs.replace(step, ended_seq=event.seq, outcome=outcome)
+            case StepPhase() | ModelDispatch() | ModelEnd():
+                step = self._step(event.run_id, self.position.step)
+                if step is not None and self.position.phase is not None:
+                    self._steps[step.started_seq] = msgspec.structs.replace(step, phase=self.position.phase)
             case _:
                 return
 
