@@ -112,18 +112,25 @@ class ObjectAtomicJournalStorage(AtomicJournalStorage):
             return COMMIT_CONFLICT
         for blob, content in contents.items():
             self._write_blob(opened, scope, blob, content)
+        with opened.engine.turns.take(path):
+            return self._write_head(opened, scope, basis, head)
+
+    def _write_head(self, opened: _Opened, scope: str, basis: Token | None, head: bytes) -> str | CommitConflict:
+        path = self._layout.head(scope)
         header, whole = encode_head(basis, self._new_nonce(), head)
+        doubt: Unsure | None = None
         for attempt in range(_TRIES_MAX):
             settled: Token | CommitConflict | None
             try:
                 version = opened.engine.writer.write(path, whole, None if basis is None else basis.version)
             except Unsure as error:
-                settled = self._settle(opened, scope, basis, header, error)
-                if settled is None and not error.again:
-                    raise _unknown(scope, error) from (error.__cause__ or error)
+                doubt = error
+                settled = self._settle(opened, scope, basis, header, doubt)
+                if settled is None and not doubt.again:
+                    raise _unknown(scope, doubt) from (doubt.__cause__ or doubt)
             else:
                 if isinstance(version, Lost):
-                    settled = self._settle(opened, scope, basis, header, None)
+                    settled = self._settle(opened, scope, basis, header, doubt)
                 else:
                     settled = Token(header.count, header.nonce, version)
                     opened.memory.keep(scope, StoredHead(header, settled, head))
@@ -148,7 +155,8 @@ class ObjectAtomicJournalStorage(AtomicJournalStorage):
             scope: The scope.
             basis: What the write was to replace.
             ours: Its header.
-            doubt: Why its outcome is not known; None where the store says that its condition was not met.
+            doubt: Why an attempt's outcome is not known; None where the store has only said that its condition was
+                not met.
 
         Returns:
             Its token, a conflict, or None where it may land later.

@@ -17,6 +17,7 @@ import msgspec
 
 from statebook.errors import InvalidConfiguration
 from statebook_backends.s3.objects import FileSystem, Objects
+from statebook_backends.s3.turns import Turns
 
 ENTRY_POINT_GROUP: Final = "statebook.conditional_writers"
 """The entry-point group in which writers are found: the name is the fsspec protocol, the target a `WriterFactory`."""
@@ -122,12 +123,14 @@ class ObjectEngine(msgspec.Struct, frozen=True):
         objects: Reads, listings and deletes through fsspec.
         server: Says what the store calls itself, once something has been read.
         close: Lets go of connections that were made for it.
+        turns: In which writers of this process write one object.
     """
 
     writer: ConditionalWriter
     objects: Objects
     server: Callable[[], str] = lambda: ""
     close: Callable[[], None] = lambda: None
+    turns: Turns = msgspec.field(default_factory=Turns)
 
 
 class WriterFactory(Protocol):
