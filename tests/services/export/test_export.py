@@ -101,12 +101,12 @@ def test_an_old_exporter_cannot_overwrite_a_newer_ones_cursor(faulty_real: Any, 
     old_sink.fail_at.clear()
     with pytest.raises(CursorFenced):
         old.drain()
-    delivered = len(old_sink.raw)
+    delivered, calls = len(old_sink.raw), faulty_real.calls.total()
     with pytest.raises(CursorFenced):
         old.drain()
     with pytest.raises(CursorFenced):
         old.skip(3, "no")
-    assert len(old_sink.raw) == delivered
+    assert (len(old_sink.raw), faulty_real.calls.total()) == (delivered, calls)
     assert new.drain().acked_seq == 6
     assert old.open().acked_seq == 6
     with pytest.raises(CursorFenced):

@@ -310,7 +310,7 @@ def test_another_writers_batch_and_a_conflicting_batch_close_the_lane(faulty: An
 def test_a_newer_claims_lane_ends_the_older_one_and_waits_for_its_commit(faulty: Any, key: Any, make_batch: Any) -> None:
     gate = Gate()
     faulty.fail("append_many", gate)
-    with lanes_of(faulty) as lanes:
+    with CommitLanes(faulty, workers=2) as lanes:
         old = lanes.open(faulty.claim(key, "w"))
         flying = old.submit(make_batch("flying"))
         assert gate.reached.wait(WAIT)
