@@ -146,7 +146,7 @@ class AgentState(_Part):
                     expected=str(AGENT_STATE_SCHEMA),
                     found=str(schema),
                 )
-            raise StateCorrupt("the agent state names no schema that there has been", what="agent_state", found=repr(schema))
+            raise StateCorrupt("the agent state names no schema", what="agent_state", found=repr(schema))
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
