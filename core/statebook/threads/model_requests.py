@@ -312,7 +312,7 @@ class ModelRequestObserver:
         try:
             self._recorder.append(payload.event_type, payload.to_json(), flush=True, required=payload.event_required)
         except StatebookError as error:
-            raise self._fail(error)
+            raise self._fail(error) from error
 
     async def record(self, payload: EventPayload) -> None:
         """Record an event and wait for its commit.
@@ -327,7 +327,7 @@ class ModelRequestObserver:
         try:
             await self._recorder.record(payload.event_type, payload.to_json(), required=payload.event_required)
         except StatebookError as error:
-            raise self._fail(error)
+            raise self._fail(error) from error
 
     def _fail(self, error: StatebookError) -> ModelRecordingFailed:
         if not isinstance(error, (InvalidInput, Overloaded)):  # those leave the recorder as it was
