@@ -20,17 +20,18 @@ from statebook.window import WINDOW_BATCHES
 from statebook_backends.mysql.batches import BEHIND, BY_ID, NEWEST, event_ids_behind, receipt_by_id, window_of
 from statebook_backends.mysql.errors import Failure, classify
 from statebook_backends.mysql.heads import LOCK_HEAD, HeadCache, KnownHead, head_of, lost_head, seal_head
-from statebook_backends.mysql.sql import Row, Sql
+from statebook_backends.mysql.sql import Row, Sql, literal
 from statebook_backends.mysql.transactions import Failed, Runner, Transaction
 
+# Filled in with `%`, since nothing is rendered more often: numbers as they are, all else as literals.
 _ADVANCE: Final = (
-    "UPDATE ~journal SET generation = ?, nonce = ?, last_seq = ?, checkpoint_seq = ?, chain = ?, seal = ? "
-    "WHERE jid = ? AND nonce = ? AND generation = ? AND seal = ? AND last_seq = ? AND epoch = ? AND claim_nonce = ?"
+    "UPDATE ~journal SET generation = %d, nonce = %b, last_seq = %d, checkpoint_seq = %b, chain = %b, seal = %b WHERE "
+    "jid = %d AND nonce = %b AND generation = %d AND seal = %b AND last_seq = %d AND epoch = %d AND claim_nonce = %b"
 )
 # The nonce is fresh, so that it is in the row only where the UPDATE before has put it there.
 _INSERT: Final = (
     "INSERT INTO ~batch (jid, first_seq, last_seq, batch_id, epoch, digest, chain, body) "
-    "SELECT jid, ?, ?, ?, ?, ?, ?, ? FROM ~journal WHERE jid = ? AND nonce = ?"
+    "SELECT jid, %d, %d, %b, %d, %b, %b, %b FROM ~journal WHERE jid = %d AND nonce = %b"
 )
 
 
@@ -91,18 +92,24 @@ class _Planned:
         self.new = new
         self.seal = seal_head(known.fixed, new)
 
-    def write(self, tx: Transaction, jid: int) -> None:
+    def write(self, tx: Transaction, jid: int, advance: bytes, insert: bytes) -> None:
+        """Hand in the two changes: `_ADVANCE` and `_INSERT` with their tables named."""
         before, new, batch = self.before, self.new, self.operation.batch
-        tx.change(
-            _ADVANCE,
-            *(new.generation, new.nonce, new.last_seq, new.checkpoint_seq, new.chain, self.seal),
-            *(jid, before.nonce, before.generation, self.seal_before, before.last_seq, before.epoch),
-            before.claim_nonce,
+        nonce, chain = literal(new.nonce), literal(new.chain)
+        tx.change_rendered(
+            advance
+            % (
+                *(new.generation, nonce, new.last_seq, literal(new.checkpoint_seq), chain, literal(self.seal)),
+                *(jid, literal(before.nonce), before.generation, literal(self.seal_before), before.last_seq),
+                *(before.epoch, literal(before.claim_nonce)),
+            )
         )
-        tx.change(
-            _INSERT,
-            *(before.last_seq + 1, new.last_seq, batch.batch_id.encode(), new.epoch, batch.digest, new.chain),
-            *(batch.body, jid, new.nonce),
+        tx.change_rendered(
+            insert
+            % (
+                *(before.last_seq + 1, new.last_seq, literal(batch.batch_id.encode()), new.epoch),
+                *(literal(batch.digest), chain, literal(batch.body), jid, nonce),
+            )
         )
 
 
@@ -393,8 +400,9 @@ def _moved(operation: Append, known: KnownHead, new: HeadState) -> _Planned:
 
 def _write_all(tx: Transaction, planned: Sequence[tuple[KnownHead, _Planned]]) -> list[int]:
     """Hand in all writes, and commit; gives two counts an append."""
+    advance, insert = tx.sql.named(_ADVANCE), tx.sql.named(_INSERT)
     for known, plan in planned:
-        plan.write(tx, known.jid)
+        plan.write(tx, known.jid, advance, insert)
     return tx.commit()
 
 

@@ -39,18 +39,24 @@ def literal(value: Value | tuple[Value, ...]) -> bytes:
     Returns:
         The literal. Of bytes it is never more than `GROWTH` times as long where they are many.
     """
+    if isinstance(value, str):
+        return b"'%b'" % _escaped(value.encode())
+    if isinstance(value, bytes):
+        escaped = _escaped(value)
+        if len(value) > _LONG and len(escaped) > len(value) * GROWTH:
+            return b"FROM_BASE64('%b')" % base64.b64encode(value)
+        return b"_binary'%b'" % escaped
     if value is None:
         return b"NULL"
     if isinstance(value, int):
         return b"%d" % value
-    if isinstance(value, tuple):
-        return b",".join([literal(each) for each in value])
-    if isinstance(value, str):
-        return b"'%s'" % value.encode().replace(b"\\", b"\\\\").replace(b"'", b"\\'")
-    escaped = value.replace(b"\\", b"\\\\").replace(b"'", b"\\'")
-    if len(value) > _LONG and len(escaped) > len(value) * GROWTH:
-        return b"FROM_BASE64('%s')" % base64.b64encode(value)
-    return b"_binary'%s'" % escaped
+    return b",".join([literal(each) for each in value])
+
+
+def _escaped(data: bytes) -> bytes:
+    if b"\\" in data:
+        data = data.replace(b"\\", b"\\\\")
+    return data.replace(b"'", b"\\'") if b"'" in data else data
 
 
 class Sql:
@@ -64,6 +70,15 @@ class Sql:
         """
         self._prefix = prefix
         self._parts: dict[str, tuple[bytes, ...]] = {}
+        self._named: dict[str, bytes] = {}
+
+    def named(self, text: str) -> bytes:
+        """A statement with its tables named, to be filled in by the caller with `%d` and literals in `%b`."""
+        found = self._named.get(text)
+        if found is None:
+            found = _TABLE.sub(lambda match: f"`{self._prefix}{match[1]}`", text).encode("ascii")
+            self._named[text] = found
+        return found
 
     def __call__(self, text: str, *values: Value | tuple[Value, ...]) -> bytes:
         """Render a statement.
@@ -77,8 +92,7 @@ class Sql:
         """
         parts = self._parts.get(text)
         if parts is None:
-            named = _TABLE.sub(lambda match: f"`{self._prefix}{match[1]}`", text)
-            parts = self._parts[text] = tuple(part.encode("ascii") for part in named.split("?"))
+            parts = self._parts[text] = tuple(self.named(text).split(b"?"))
         if len(parts) != len(values) + 1:
             raise ValueError(f"{len(values)} values were given for {len(parts) - 1} places of {text!r}")
         pieces = [parts[0]]

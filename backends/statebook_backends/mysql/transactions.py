@@ -81,6 +81,11 @@ class Transaction:
         self.wrote = True
         self._add(self.sql(text, *values))
 
+    def change_rendered(self, statement: bytes) -> None:
+        """Hand in a change that was rendered already."""
+        self.wrote = True
+        self._add(statement)
+
     def insert(self, text: str, *values: Value | tuple[Value, ...]) -> int:
         """Insert a row now.
 
