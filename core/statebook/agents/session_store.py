@@ -29,7 +29,8 @@ class ConflictPolicy(Enum):
     """What a save does that meets a newer version than the call has loaded (S13).
 
     `FAIL`: `VersionConflict`; nothing of the call is stored. `OVERWRITE`: the call's state replaces the newer one,
-    whose changes are lost: for sessions that only one process writes. `APPEND_MERGE`: the messages that the call has
+    whose changes are lost: for sessions that only one process writes, and those whose authority is a journal that is
+    mirrored into the slot; where the newer state is equal, nothing is written. `APPEND_MERGE`: the messages that the call has
     appended are put behind those of the newer state; everything else is the newer state's. A call that has changed
     earlier messages cannot be merged and fails.
     """
@@ -148,6 +149,8 @@ class SessionStore:
                 latest = self.read(session)
                 if self._policy is ConflictPolicy.APPEND_MERGE:
                     state, base = _merged(latest, base, state, conflict), latest
+                elif latest.state == state:
+                    return latest
                 version = latest.version
         raise VersionConflict(
             f"the session's state changed {MERGE_TRIES_MAX} times while it was saved; try later", key=session.name

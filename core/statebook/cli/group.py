@@ -42,6 +42,7 @@ COMMANDS: Final = MappingProxyType(
             "statebook_conformance.cli", "group", "Certify a backend against the contract.", "conformance"
         ),
         "inspect": LazyCommand("statebook.cli.inspect", "inspect", "List threads, or show one thread's journal."),
+        "transcript": LazyCommand("statebook.cli.transcript", "transcript", "Print the conversation of one thread."),
         "verify": LazyCommand("statebook.cli.maintain", "verify", "Check stored journals, and report every finding."),
     }
 )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 import click
+import msgspec
 
 from statebook.cli.target import Target, key_fields, shown, shown_key, target_of, target_options
 from statebook.errors import JournalNotFound
@@ -15,11 +16,14 @@ from statebook.journal import ThreadJournalStore
 from statebook.keys import ThreadKey
 from statebook.model import JournalHead, RecordedEvent
 from statebook.plugins import open_journal
+from statebook.thread import ThreadJournal
+from statebook.threads.projection import JournalProjection
 
 
 @click.command()
 @target_options
 @click.option("--last", type=click.IntRange(0, 10_000), default=20, show_default=True, help="How many events.")
+@click.option("--runs", is_flag=True, help="Show runs and what is unfinished too; reads the whole journal.")
 @click.option("--limit", type=click.IntRange(1), default=1_000, show_default=True, help="How many threads.")
 def inspect(
     *,
@@ -30,6 +34,7 @@ def inspect(
     thread: str | None,
     as_json: bool,
     last: int,
+    runs: bool,
     limit: int,
 ) -> None:
     """List the threads of a user, an agent or a session; with --thread, show its head and last events.
@@ -41,7 +46,7 @@ def inspect(
         if target.key is None:
             _list(store, target, limit, as_json=as_json)
         else:
-            _show(store, target.key, last, as_json=as_json)
+            _show(store, target.key, last, runs=runs, as_json=as_json)
 
 
 def _list(store: ThreadJournalStore, target: Target, limit: int, *, as_json: bool) -> None:
@@ -55,16 +60,23 @@ def _list(store: ThreadJournalStore, target: Target, limit: int, *, as_json: boo
     click.echo(f"{len(threads)} threads" + (f"; there are more, raise --limit above {limit}" if has_more else ""))
 
 
-def _show(store: ThreadJournalStore, key: ThreadKey, last: int, *, as_json: bool) -> None:
+def _show(store: ThreadJournalStore, key: ThreadKey, last: int, *, runs: bool, as_json: bool) -> None:
     head = store.head(key)
     if head is None:
         raise JournalNotFound("there is no journal of this thread", key=key.name)
     after = max(head.first_seq - 1, head.last_seq - last)
     events = store.read_after(key, after, last).events if last and after < head.last_seq else ()
+    projection = JournalProjection.read(ThreadJournal(store, key)) if runs else None
     if as_json:
-        click.echo(json.dumps({"head": _head_fields(head), "events": [_event_fields(event) for event in events]}))
-    else:
-        _tables(head, events)
+        shown_fields: dict[str, object] = {"head": _head_fields(head), "events": [_event_fields(e) for e in events]}
+        if projection is not None:
+            shown_fields["runs"] = [msgspec.to_builtins(run) for run in projection.runs]
+            shown_fields["unfinished"] = projection.position.describe() if projection.position.unfinished else None
+        click.echo(json.dumps(shown_fields))
+        return
+    _tables(head, events)
+    if projection is not None:
+        _print_runs(projection)
 
 
 def _head_fields(head: JournalHead) -> dict[str, object]:
@@ -124,6 +136,14 @@ def _tables(head: JournalHead, events: tuple[RecordedEvent, ...]) -> None:
             Text("" if event.run_id is None else shown(event.run_id)),
         )
     console.print(table)
+
+
+def _print_runs(projection: JournalProjection) -> None:
+    for run in projection.runs:
+        ended = "has not ended" if run.ended_seq is None else f"to {run.ended_seq}, {run.outcome}"
+        continues = "" if run.continues is None else f", continues {shown(run.continues)}"
+        click.echo(f"run {shown(run.run_id)}: from seq {run.started_seq} {ended}{continues}")
+    click.echo(shown(projection.position.describe()))
 
 
 def _time(occurred_at: int) -> str:

@@ -70,6 +70,14 @@ def test_the_three_policies(real_store: AgentStateStore) -> None:
     assert (merged.context, merged.summary) == (said("theirs", "mine"), "theirs")
 
 
+def test_overwriting_an_equal_state_writes_nothing(store: AgentStateStore) -> None:
+    sessions = BlockingAgentSessions(store, SessionOptions(policy=ConflictPolicy.OVERWRITE))
+    with sessions.call("s") as call:
+        say(call, "a")
+        version = store.save(slot("s"), call.state.to_json())  # as a journal's mirror does
+    assert sessions.read("s").version == version
+
+
 def test_a_call_that_changed_earlier_messages_is_not_merged(store: AgentStateStore) -> None:
     store.save(slot("s"), AgentState(session_id="s", context=said("a", "b")).to_json())
     sessions = BlockingAgentSessions(store, SessionOptions(policy=ConflictPolicy.APPEND_MERGE))
