@@ -123,7 +123,7 @@ class ModelCall:
         self._step = step
         self._provenance = provenance
         self._attempts = 0
-        self._failed: ModelRecordingFailed | None = None
+        self._failed: BaseException | None = None
 
     @property
     def attempts(self) -> int:
@@ -147,7 +147,7 @@ class ModelCall:
             BaseException: What `send` raised, after the end was recorded.
         """
         if self._failed is not None:
-            raise _failure(self._failed.__cause__)
+            raise _failure(self._failed)
         self._observer.check()
         self._attempts += 1
         attempt = ModelAttempt(self, self._observer.new_request_id(), self._attempts)
@@ -165,7 +165,7 @@ class ModelCall:
         try:
             result = await send(attempt)
         except ModelRecordingFailed as failed:
-            self._failed = failed
+            self._failed = self._failed or failed.__cause__ or failed
             raise
         except asyncio.CancelledError as error:
             self._note_end(attempt, "cancelled", error)
@@ -188,14 +188,14 @@ class ModelCall:
         try:
             self._observer.note(payload)
         except ModelRecordingFailed as failed:
-            self._failed = failed
+            self._failed = self._failed or failed.__cause__ or failed
             raise
 
     async def _record(self, payload: EventPayload) -> None:
         try:
             await self._observer.record(payload)
         except ModelRecordingFailed as failed:
-            self._failed = failed
+            self._failed = self._failed or failed.__cause__ or failed
             raise
 
     def _note_end(self, attempt: ModelAttempt, outcome: RequestOutcome, error: BaseException) -> None:
@@ -204,7 +204,8 @@ class ModelCall:
             self.note(_end(attempt, outcome, type(error).__name__))
         except ModelRecordingFailed as failed:
             if isinstance(error, Exception):
-                raise failed from error
+                failed.add_note(f"the attempt itself had failed: {type(error).__name__}")
+                raise
             error.add_note(f"the end of the attempt could not be recorded: {failed}")
 
 
