@@ -18,6 +18,7 @@ from statebook_conformance.certificate import make_certificate, write_certificat
 from statebook_conformance.engine import Engine, RuleResult, TargetUnavailable, select
 from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_UNAVAILABLE, EXIT_USAGE
 from statebook_conformance.report import ProgressView, chapter_table, level_line
+from statebook_conformance.reports.written import write_reports
 from statebook_conformance.rule import Rule
 from statebook_conformance.rules import all_rules
 from statebook_conformance.services.provide import SERVICE_NAMES, Provided, provide
@@ -128,7 +129,8 @@ def _certify(target: str, provided: Provided, order: Order, console: Console) ->
         _show_level(console, capabilities.backend, certificate, rules)
         if order.out is not None:
             path = write_certificate(certificate, order.out)
-            console.print(f"certificate: {path}", highlight=False, soft_wrap=True)
+            shown = write_reports(certificate, rules, order.out)
+            console.print(f"certificate: {path}\nreport: {shown}", highlight=False, soft_wrap=True)
     return _exit_code(results, survived)
 
 

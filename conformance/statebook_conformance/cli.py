@@ -44,6 +44,7 @@ def group() -> None:
     statebook conformance explain RULE   what a rule promises, and what usually breaks it
     statebook conformance verify FILE    check a certificate
     statebook conformance replay FILE    judge a saved history again, without a backend
+    statebook conformance matrix FILES   what several certificates grant, side by side
     statebook conformance self-check     show that each rule can fail
     """
 
@@ -149,6 +150,23 @@ def verify(certificate: Path) -> None:
         console.print(f"[bold red]does not hold[/]: {escape(str(error))}", highlight=False)
         raise click.exceptions.Exit(EXIT_FAILED) from error
     console.print(f"[bold]holds[/]: {level_line(content)}", highlight=False)
+
+
+@group.command()
+@click.argument("certificates", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the matrix as a page too.")
+def matrix(certificates: tuple[Path, ...], html: Path | None) -> None:
+    """Print what several CERTIFICATES grant, side by side, as a Markdown table."""
+    from statebook_conformance.reports.matrix import matrix_markdown, matrix_page
+    from statebook_conformance.reports.parts import parts_of
+
+    try:
+        parts = [parts_of(verify_certificate(path, all_rules())) for path in certificates]
+    except CertificateError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(matrix_markdown(parts), nl=False)
+    if html is not None:
+        html.write_text(matrix_page(parts), encoding="utf-8")
 
 
 @group.command()
