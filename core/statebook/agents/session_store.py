@@ -30,9 +30,9 @@ class ConflictPolicy(Enum):
 
     `FAIL`: `VersionConflict`; nothing of the call is stored. `OVERWRITE`: the call's state replaces the newer one,
     whose changes are lost: for sessions that only one process writes, and those whose authority is a journal that is
-    mirrored into the slot; where the newer state is equal, nothing is written. `APPEND_MERGE`: the messages that the call has
-    appended are put behind those of the newer state; everything else is the newer state's. A call that has changed
-    earlier messages cannot be merged and fails.
+    mirrored into the slot; where the newer state is equal, nothing is written. `APPEND_MERGE`: the messages that the
+    call has appended are put behind those of the newer state; everything else is the newer state's. A call that has
+    changed earlier messages cannot be merged and fails.
     """
 
     FAIL = "fail"
