@@ -60,29 +60,23 @@ class RedisMedium(Medium):
         keys = {key for _, page in pages_of(self._client) for key in page if not key.endswith(b":count")}
         found: dict[str, Piece] = {}
         for key in keys:
-            for piece, _ in self._pieces_of(key):
+            for piece in self._pieces_of(key):
                 found[_name(piece)] = piece
         self._pieces |= found
         return tuple(sorted(found))
 
-    def _pieces_of(self, key: bytes) -> list[tuple[Piece, bytes]]:
+    def _pieces_of(self, key: bytes) -> list[Piece]:
         kind = self._run(key, b"TYPE", key)
         if kind == b"hash":
-            fields = fields_of(self._run(key, b"HGETALL", key))
-            return [(Piece(key, b"hash", field), value) for field, value in fields.items()]
+            return [Piece(key, b"hash", field) for field in words_in(self._run(key, b"HKEYS", key))]
         if kind == b"zset":
-            return [
-                (Piece(key, b"zset", member), member)
-                for member in words_in(self._run(key, b"ZRANGE", key, b"0", b"-1"))
-            ]
+            return [Piece(key, b"zset", member) for member in words_in(self._run(key, b"ZRANGE", key, b"0", b"-1"))]
         if kind == b"list":
-            items = words_in(self._run(key, b"LRANGE", key, b"0", b"-1"))
-            return [(Piece(key, b"list", b"%06d" % place), item) for place, item in enumerate(items)]
+            length = self._run(key, b"LLEN", key)
+            return [Piece(key, b"list", b"%06d" % place) for place in range(length if isinstance(length, int) else 0)]
         if kind == b"stream":
             return [
-                (Piece(key, b"stream", entry, field), value)
-                for entry, fields in self._stream(key).items()
-                for field, value in fields.items()
+                Piece(key, b"stream", entry, field) for entry, fields in self._stream(key).items() for field in fields
             ]
         return []
 
@@ -103,10 +97,21 @@ class RedisMedium(Medium):
 
     def read(self, record: str) -> bytes:
         piece = self._piece(record)
-        for there, value in self._pieces_of(piece.key):
-            if there == piece:
-                return value
-        raise KeyError(record)
+        key, part = piece.key, piece.part
+        value: Reply
+        if piece.type == b"hash":
+            value = self._run(key, b"HGET", key, part)
+        elif piece.type == b"list":
+            value = self._run(key, b"LINDEX", key, b"%d" % int(part))
+        elif piece.type == b"zset":
+            value = None if self._run(key, b"ZSCORE", key, part) is None else part
+        else:
+            entry = self._run(key, b"XRANGE", key, part, part)
+            found = entry[0] if isinstance(entry, list) and entry else None
+            value = fields_of(found[1]).get(piece.field) if isinstance(found, list) else None
+        if not isinstance(value, bytes):
+            raise KeyError(record)
+        return value
 
     def write(self, record: str, data: bytes) -> None:
         piece = self._piece(record)
