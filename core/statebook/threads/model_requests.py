@@ -165,7 +165,7 @@ class ModelCall:
         try:
             result = await send(attempt)
         except ModelRecordingFailed as failed:
-            self._failed = self._failed or failed.__cause__ or failed
+            self._stop(failed)
             raise
         except asyncio.CancelledError as error:
             self._note_end(attempt, "cancelled", error)
@@ -188,14 +188,19 @@ class ModelCall:
         try:
             self._observer.note(payload)
         except ModelRecordingFailed as failed:
-            self._failed = self._failed or failed.__cause__ or failed
+            self._stop(failed)
             raise
+
+    def _stop(self, failed: ModelRecordingFailed) -> None:
+        """Let no attempt follow; the first reason stays."""
+        if self._failed is None:
+            self._failed = failed.__cause__ or failed
 
     async def _record(self, payload: EventPayload) -> None:
         try:
             await self._observer.record(payload)
         except ModelRecordingFailed as failed:
-            self._failed = self._failed or failed.__cause__ or failed
+            self._stop(failed)
             raise
 
     def _note_end(self, attempt: ModelAttempt, outcome: RequestOutcome, error: BaseException) -> None:

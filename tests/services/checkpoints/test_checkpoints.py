@@ -266,11 +266,12 @@ def test_what_is_not_there_is_not_exported(store: Any) -> None:
 
 def test_a_checkpoint_that_does_not_validate_is_neither_exported_nor_forked(store: Any) -> None:
     checkpoints = ThreadCheckpoints(store, validate=AgentState.from_mapping)
-    for payload, error in (
+    bad: list[tuple[Any, type[Exception]]] = [
         ({"schema": 1, "session_id": 7}, StateCorrupt),
         ({"schema": 99, "session_id": "session"}, UnsupportedFormat),
         ({**STATE, "position": {"step": "x"}}, JournalCorrupt),
-    ):
+    ]
+    for payload, error in bad:
         with claimed(store) as journal:
             journal.append(journal.event("state/checkpoint", payload))
         before = store.head(SOURCE)

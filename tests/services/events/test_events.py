@@ -141,7 +141,7 @@ def test_absent_usage_stays_absent_and_zero_stays_zero() -> None:
 
 
 def test_only_complete_messages_are_messages() -> None:
-    message = {"role": "assistant", "content": "x"}
+    message: Any = {"role": "assistant", "content": "x"}
     assert message_of(models.ModelEnd(call_id="m", message=message)) == message
     assert message_of(models.ModelEnd(call_id="m", message=message, outcome="cancelled")) is None
     assert message_of(models.ModelEnd(call_id="m")) is None

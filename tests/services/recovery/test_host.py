@@ -135,10 +135,8 @@ async def script(host: AgentExecutionHost, world: World) -> None:
         call_id = f"m{host.position.iterations}"
         await host.model(models.ModelDispatch(call_id=call_id))
         world.models[call_id] += 1
-        if host.position.iterations == 0:
-            message, asked = assistant("tools, please", "t1", "t2"), ("t1", "t2")
-        else:
-            message, asked = assistant("done"), ()
+        asked = ("t1", "t2") if host.position.iterations == 0 else ()
+        message = assistant("tools, please" if asked else "done", *asked)
         await host.model_ended(
             models.ModelEnd(call_id=call_id, message=message),
             *(models.ToolRequested(call_id=name, name="act") for name in asked),
@@ -427,7 +425,7 @@ def test_checkpoints_are_mirrored_and_a_mirror_that_fails_stops_nothing() -> Non
             assert isinstance(stage.host.mirror_error, BackendUnavailable)
             mirror.fails = False
             await stage.host.record()
-            assert stage.host.mirror_error is None
+            assert [stage.host.mirror_error] == [None]
             value = states.load(StateKey("user", "session", "agent_state"))
             assert value is not None
             assert decode_value(value.value) == stage.host.state

@@ -14,6 +14,7 @@ from statebook import (
     JournalCorrupt,
     JournalNotFound,
     OutcomeUnknown,
+    RecordedEvent,
     StateCorrupt,
     ThreadJournal,
     ThreadKey,
@@ -199,8 +200,6 @@ def test_a_checkpoint_without_position_takes_it_from_the_whole_journal(faulty: A
 
 
 def thread_of(*payloads: EventPayload) -> RecoveredThread:
-    from statebook import RecordedEvent
-
     events = []
     for seq, payload in enumerate(payloads, 1):
         event = build_event(payload, event_id=f"e{seq}", occurred_at=1, run_id="r1")
@@ -245,9 +244,11 @@ def test_a_run_that_waits_for_answers_is_continued_with_them() -> None:
 def test_an_uncertain_tool_comes_before_everything_else() -> None:
     thread = thread_of(models.RunStart(), ASK, models.ToolDispatch(call_id="t"))
     assert thread.next_step is NextStep.RECONCILE
-    for refused in (thread.new_call, thread.continuation, lambda: thread.continuation(answering=["q"])):
+    with pytest.raises(HeadConflict, match="reconcile"):
+        thread.new_call()
+    for answering in ([], ["q"]):
         with pytest.raises(HeadConflict, match="reconcile"):
-            refused()
+            thread.continuation(answering=answering)
 
 
 # -------------------------------------------------------------------------------------------------------- reconcile
