@@ -54,7 +54,7 @@ def test_an_append_is_one_round_trip_where_its_writer_wrote_last_and_at_most_thr
     journal.close()
 
 
-def test_a_group_of_64_threads_is_one_round_trip_and_two_where_nothing_is_remembered(
+def test_a_group_of_64_threads_costs_a_few_round_trips_and_not_one_for_each(
     stores: Any, proxy: Any, trips: Trips, batch: Any
 ) -> None:
     journal = open_journal(proxy.url(stores))
