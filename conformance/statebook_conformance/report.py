@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from statebook_conformance.engine import RuleResult
-from statebook_conformance.rule import LEVELS, Rule
+from statebook_conformance.rule import LEVELS, Rule, chapter_place
 from statebook_conformance.statuses import Status, worst
 
 COLOURS: Final = {
@@ -97,7 +97,7 @@ def chapter_table(results: Sequence[RuleResult]) -> Table:
         table.add_column(f"{level} {LEVELS[level]}")
     table.add_column("checks", justify="right")
     table.add_column("seconds", justify="right")
-    chapters = list(dict.fromkeys(result.rule.partition("-")[0] for result in results))
+    chapters = sorted({result.rule.partition("-")[0] for result in results}, key=chapter_place)
     for chapter in chapters:
         of_chapter = [result for result in results if result.rule.partition("-")[0] == chapter]
         cells = [_cell([result for result in of_chapter if result.level == level]) for level in levels]

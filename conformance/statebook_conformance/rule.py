@@ -16,7 +16,20 @@ _ID: Final = re.compile(r"(?P<contract>[A-Z]+-[0-9]+)(?:\.[a-z0-9-]+)?\Z")
 LEVELS: Final = ("Loads", "Core", "Concurrent", "Fault-tolerant", "Operable")
 """The names of the levels 0 to 4."""
 
+CHAPTERS: Final = (
+    *("ID", "VAL", "ERR", "ATOM", "STATE", "HEAD", "CLAIM", "APPEND", "SETTLE", "READ", "CURSOR", "LIFE", "FORMAT"),
+    *("LANE", "DUR"),
+)
+"""The chapters, in the order of the contract."""
+
 Need = Durability | Sharing | Feature
+
+
+def chapter_place(chapter: str) -> tuple[int, str]:
+    """Where a chapter stands: in the order of the contract, unknown ones behind it by name."""
+    return (CHAPTERS.index(chapter) if chapter in CHAPTERS else len(CHAPTERS), chapter)
+
+
 Part: TypeAlias = Literal["atomic"]
 
 

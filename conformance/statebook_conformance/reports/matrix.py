@@ -7,6 +7,7 @@ from html import escape
 
 from statebook_conformance.reports.page import document, mark
 from statebook_conformance.reports.parts import Parts
+from statebook_conformance.rule import chapter_place
 from statebook_conformance.statuses import Status, worst
 
 _CLAIMS = ("durability", "sharing", "features")
@@ -25,7 +26,7 @@ def matrix_rows(certificates: Sequence[Parts]) -> list[tuple[str, ...]]:
     rows.append(("level", *(parts.level_name for parts in certificates)))
     rows.append(("server", *(_provider(parts) for parts in certificates)))
     rows += [(name, *(dict(parts.claims).get(name, "") for parts in certificates)) for name in _CLAIMS]
-    chapters = list(dict.fromkeys(chapter for parts in certificates for chapter in parts.chapters))
+    chapters = sorted({chapter for parts in certificates for chapter in parts.chapters}, key=chapter_place)
     rows += [(chapter, *(_chapter(parts, chapter) for parts in certificates)) for chapter in chapters]
     rows.append(("checks", *(f"{sum(rule.checks for rule in parts.rules):,}" for parts in certificates)))
     return rows

@@ -7,7 +7,7 @@ from typing import cast
 
 import msgspec
 
-from statebook_conformance.rule import LEVELS
+from statebook_conformance.rule import LEVELS, chapter_place
 from statebook_conformance.statuses import Status
 
 
@@ -83,7 +83,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def chapters(self) -> tuple[str, ...]:
         """The chapters, in the order of the rules."""
-        return tuple(dict.fromkeys(rule.chapter for rule in self.rules))
+        return tuple(sorted({rule.chapter for rule in self.rules}, key=chapter_place))
 
     @property
     def levels(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
-from statebook_conformance.rule import Rule
+from statebook_conformance.rule import Rule, chapter_place
 
 
 def all_rules() -> tuple[Rule, ...]:
@@ -24,24 +24,7 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(sorted(found.values(), key=lambda entry: (entry.level, _place(entry.id))))
 
 
-_CHAPTERS = (
-    "ID",
-    "VAL",
-    "ERR",
-    "ATOM",
-    "STATE",
-    "HEAD",
-    "CLAIM",
-    "APPEND",
-    "SETTLE",
-    "READ",
-    "CURSOR",
-    "LIFE",
-    "FORMAT",
-)
-
-
 def _place(rule_id: str) -> tuple[int, str, int, str]:
     contract, _, name = rule_id.partition(".")
     chapter, _, number = contract.partition("-")
-    return (_CHAPTERS.index(chapter) if chapter in _CHAPTERS else len(_CHAPTERS), chapter, int(number), name)
+    return (*chapter_place(chapter), int(number), name)
