@@ -150,7 +150,9 @@ class EventTableSink:
         connection = sqlite3.connect(self._path, timeout=self._timeout_s, check_same_thread=False)
         self._connection = connection
         connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(resources.files(__package__).joinpath("event_table.sql").read_text(encoding="utf-8"))
+        connection.executescript(
+            resources.files("statebook.threads").joinpath("event_table.sql").read_text(encoding="utf-8")
+        )
         return connection
 
     def _drop(self) -> None:

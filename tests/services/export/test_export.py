@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import threading
+from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 import pytest
@@ -30,12 +32,26 @@ WAIT = 20.0
 class Receiver:
     """A sink that takes event by event and deduplicates, and fails or dies where it is told."""
 
-    def __init__(self, *, page_acks: bool = True) -> None:
+    def __init__(self) -> None:
         self.raw: list[int] = []
         self.taken: dict[str, int] = {}
         self.skips: list[SkippedEvent] = []
         self.fail_at: dict[int, BaseException] = {}
         self.hold_back = 0
+        self._enough: tuple[int, Future[None]] | None = None
+
+    def came(self, count: int) -> Future[None]:
+        """Fulfilled when so many events have come."""
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()
+        self._enough = (count, future)
+        self._look()
+        return future
+
+    def _look(self) -> None:
+        if self._enough and len(self.raw) >= self._enough[0] and not self._enough[1].done():
+            with contextlib.suppress(InvalidStateError):
+                self._enough[1].set_result(None)
 
     def deliver(self, delivery: Delivery) -> int:
         for event in delivery.events:
@@ -43,6 +59,7 @@ class Receiver:
                 raise self.fail_at[event.seq]
             self.raw.append(event.seq)
             self.taken.setdefault(event.event_id, event.seq)
+        self._look()
         return max(delivery.events[0].seq - 1, delivery.last_seq - self.hold_back)
 
     def skipped(self, skipped: SkippedEvent) -> None:
@@ -94,8 +111,8 @@ def test_an_old_exporter_cannot_overwrite_a_newer_ones_cursor(faulty_real: Any, 
     old_sink, new_sink = Receiver(), Receiver()
     old, new = exporter_of(faulty_real, key, old_sink, page=2), exporter_of(faulty_real, key, new_sink, page=2)
     old.open()
-    old_sink.fail_at[3] = OSError()
-    with pytest.raises(OSError):
+    old_sink.fail_at[3] = OSError("down")
+    with pytest.raises(OSError, match="down"):
         old.drain()
     new.drain()
     old_sink.fail_at.clear()
@@ -109,14 +126,12 @@ def test_an_old_exporter_cannot_overwrite_a_newer_ones_cursor(faulty_real: Any, 
     assert (len(old_sink.raw), faulty_real.calls.total()) == (delivered, calls)
     assert new.drain().acked_seq == 6
     assert old.open().acked_seq == 6
+    fill(faulty_real, key, make_batch, 1)
     with pytest.raises(CursorFenced):
-        fill(faulty_real, key, make_batch, 1)
         new.drain()
 
 
-def test_a_crash_within_a_batch_delivers_again_from_the_next_event(
-    faulty_real: Any, key: Any, make_batch: Any
-) -> None:
+def test_a_crash_within_a_batch_delivers_again_from_the_next_event(faulty_real: Any, key: Any, make_batch: Any) -> None:
     """Case 49: the sink had taken events 1 and 2 of a batch of 5; the cursor knows events, not batches."""
     fill(faulty_real, key, make_batch, 5)
     sink = Receiver()
@@ -191,9 +206,7 @@ def test_an_acknowledgement_of_what_was_not_delivered_moves_nothing(faulty: Any,
     assert faulty.open_cursor(key, "x").acked_seq == 0
 
 
-def test_what_a_buffering_sink_holds_back_comes_again_in_the_next_drain(
-    faulty: Any, key: Any, make_batch: Any
-) -> None:
+def test_what_a_buffering_sink_holds_back_comes_again_in_the_next_drain(faulty: Any, key: Any, make_batch: Any) -> None:
     fill(faulty, key, make_batch, 9)
     sink = Receiver()
     sink.hold_back = 2
@@ -249,9 +262,7 @@ def test_another_incarnation_is_refused_until_the_cursor_is_reset_on_purpose(
         faulty.advance_cursor(exporter.open(), 1)
 
 
-def test_following_delivers_what_comes_and_bears_failures_that_pass(
-    faulty: Any, key: Any, make_batch: Any
-) -> None:
+def test_following_delivers_what_comes_and_bears_failures_that_pass(faulty: Any, key: Any, make_batch: Any) -> None:
     claim = fill(faulty, key, make_batch, 2)
     stop, enough = threading.Event(), threading.Event()
     sink = Receiver()
@@ -307,18 +318,17 @@ def test_the_asyncio_exporter_does_the_same(faulty: Any, key: Any, make_batch: A
             stop = asyncio.Event()
             follow = asyncio.create_task(exporter.follow(stop, poll_s=0.001))
             await store.append(claim, make_batch("more", 2), 4)
-            while len(sink.raw) < 5:
-                await asyncio.sleep(0.001)
+            await asyncio.wrap_future(sink.came(5))
             stop.set()
             await follow
             assert (await exporter.open()).acked_seq == 6
-            with pytest.raises(CursorInvalid):
-                faulty.delete(key)
-                fill(faulty, key, make_batch, 1)
+            faulty.delete(key)
+            fill(faulty, key, make_batch, 1)
+            with pytest.raises(CursorInvalid) as invalid:
                 await exporter.open()
-            version = faulty.inner.reset_cursor(key, "y", 0, expected_version=0).version
-            assert version == 1
-        assert sink.raw == [1, 2, 4, 5, 6]
+            assert (await exporter.reset(0, expected_version=invalid.value.version or 0)).acked_seq == 0
+            assert (await exporter.drain()).delivered == 1
+        assert sink.raw == [1, 2, 4, 5, 6, 1]
 
     asyncio.run(main())
 

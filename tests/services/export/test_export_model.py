@@ -49,6 +49,14 @@ def machine(new_faulty: Callable[[], Any]) -> type[RuleBasedStateMachine]:
         def make(self) -> JournalExporter:
             return JournalExporter(self.store, self.key, "x", self.sink, page=3, patience=QUICK, sleep=lambda _: None)
 
+        def fenced(self, which: int) -> None:
+            assert which != self.newest
+
+        def called(self, which: int, before: int | None) -> None:
+            """An exporter that had not opened its cursor has done so now, or nobody knows."""
+            if before is None:
+                self.newest = -1 if self.exporters[which].acked_seq is None else which
+
         @rule(count=st.integers(1, 5))
         def write(self, count: int) -> None:
             events = tuple(
@@ -59,16 +67,17 @@ def machine(new_faulty: Callable[[], Any]) -> type[RuleBasedStateMachine]:
         @rule(which=st.integers(0, 1), fail_at=st.none() | st.integers(1, 30), hold_back=st.integers(0, 2))
         def drain(self, which: int, fail_at: int | None, hold_back: int) -> None:
             self.sink.fail_at, self.sink.hold_back = fail_at, hold_back
+            before = self.exporters[which].acked_seq
             try:
                 report = self.exporters[which].drain()
-            except (StatebookError, OSError) as error:
-                assert not isinstance(error, CursorFenced) or which != self.newest
-                if self.exporters[which].acked_seq is not None and not isinstance(error, CursorFenced):
-                    self.newest = which
-                return
-            self.newest = which
-            assert report.last_seq == self.last
-            assert report.acked_seq >= self.last - hold_back
+            except CursorFenced:
+                self.fenced(which)
+            except (StatebookError, OSError):
+                self.called(which, before)
+            else:
+                self.called(which, before)
+                assert report.last_seq == self.last
+                assert report.acked_seq >= self.last - hold_back
 
         @rule(which=st.integers(0, 1))
         def reopen(self, which: int) -> None:
@@ -86,16 +95,15 @@ def machine(new_faulty: Callable[[], Any]) -> type[RuleBasedStateMachine]:
         @rule(which=st.integers(0, 1))
         def skip(self, which: int) -> None:
             exporter = self.exporters[which]
+            before = exporter.acked_seq
             try:
-                exporter.skip((exporter.acked_seq or 0) + 1, "why")
-            except ValueError:
-                self.newest = which
-            except StatebookError as error:
-                assert not isinstance(error, CursorFenced) or which != self.newest
-                if exporter.acked_seq is not None and not isinstance(error, CursorFenced):
-                    self.newest = which
+                exporter.skip((before or 0) + 1, "why")
+            except CursorFenced:
+                self.fenced(which)
+            except (ValueError, StatebookError):
+                self.called(which, before)
             else:
-                self.newest = which
+                self.called(which, before)
 
         @rule(
             name=st.sampled_from(["open_cursor", "advance_cursor", "read_after"]),

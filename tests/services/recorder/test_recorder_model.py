@@ -44,22 +44,23 @@ def machine(new_faulty: Callable[[], Any]) -> type[RuleBasedStateMachine]:
             try:
                 action()
             except StatebookError as error:
-                if self.ended:
-                    assert isinstance(error, StoreClosed | WriterFenced)
-                    return
-                if self.stopped:
-                    assert isinstance(error, WriterFenced)
-                    return
-                if ids and not waits:
-                    assert isinstance(error, WriterFenced)
-                self.accepted += ids if waits else []
-                self.stopped = True
+                self.refused(error, ids, waits=waits)
                 return
             assert not (self.stopped and waits)
             assert not (self.ended and ids)
             self.accepted += ids
             if waits:
                 self.durable = len(self.accepted)
+
+        def refused(self, error: StatebookError, ids: list[str], *, waits: bool) -> None:
+            if self.ended:
+                assert isinstance(error, StoreClosed | WriterFenced)
+                return
+            if self.stopped or (ids and not waits):
+                assert isinstance(error, WriterFenced)
+            elif waits:
+                self.accepted += ids
+            self.stopped = True
 
         def fresh(self, count: int) -> list[str]:
             return [uuid.uuid4().hex for _ in range(count)]
