@@ -268,3 +268,22 @@ def test_a_transcript_has_complete_messages_only_and_the_cursor_enters_none(faul
     assert again.drain().complete
     assert sink.skips[0].seq == base + 1
     assert sink.words[-1][0] == ""
+
+
+def test_the_threads_own_messages_are_exported_as_they_complete(faulty: Any, key: Any) -> None:
+    from statebook import ThreadJournal
+    from statebook.threads.history import ThreadHistory, TranscriptMessages
+
+    got: list[Any] = []
+
+    class Sink(WordSink):
+        def deliver(self, key: ThreadKey, messages: Sequence[Any], as_of_seq: int) -> None:
+            got.extend(messages)
+
+    with ThreadJournal(faulty, key) as journal:
+        journal.claim("w")
+        journal.append(journal.event("input/applied", {"input_id": "i", "message": {"role": "user", "content": "hi"}}))
+        transcript = ThreadHistory().transcript(journal)
+        JournalExporter(faulty, key, "t", ThreadTranscriptExport(TranscriptMessages, Sink())).drain()
+    assert tuple(got) == transcript.messages
+    assert len(got) == 1
