@@ -103,6 +103,24 @@ def self_check(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """Run the benchmarks; `-- --quick` runs every workload for a moment on the embedded backends: valid, not fast.
+
+    Other arguments go to `statebook bench`: `nox -s bench -- run sqlite:///x.db --slo p99=20ms`.
+    """
+    quick = session.posargs in ([], ["--quick"])
+    install_project(session, "bench", *(() if quick else ("conformance", "mysql", "redis", "s3")))
+    if not quick:
+        session.run("statebook", "bench", *session.posargs, env=child_environment())
+        return
+    out = BUILD / "bench"
+    shutil.rmtree(out, ignore_errors=True)
+    with temporary_directory() as directory:
+        urls = [target_of(session, backend, directory)[1] for backend in EMBEDDED_BACKENDS]
+        session.run("statebook", "bench", "quick", *urls, "--out", str(out), env=child_environment())
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style, format and sizes; `-- --fix` corrects what can be corrected."""
     session.install(*group("lint"))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -97,7 +98,12 @@ def print_figures(console: Console, result: FiguresResult) -> None:
         console.print(Text("Other work ran on this machine: trust the ratios, not the times.", style="yellow"))
     console.print(Text(f"command: {result.command}"))
     console.print(Text(f"import statebook: {result.import_ms:.0f} ms"))
-    table = Table(title="statebook beside the raw engine, interleaved in one run", title_justify="left")
+    table = Table(
+        title="statebook beside the raw engine, interleaved in one run",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
     for column in ("backend", "case"):
         table.add_column(column, no_wrap=True)
     for column in ("µs/operation", "events/s", "raw µs", "ratio, 95 %"):
