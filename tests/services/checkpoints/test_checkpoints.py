@@ -251,6 +251,25 @@ def test_a_thread_that_somebody_writes_is_neither_exported_nor_forked(store: Any
     assert store.head(TARGET) is None
 
 
+def test_a_thread_that_is_claimed_during_an_export_is_not_exported(store: Any) -> None:
+    checkpoints = ThreadCheckpoints(store)
+    finished(store, checkpoints)
+
+    class Racing(ForwardJournalAppend):
+        heads = 0
+
+        def head(self, key: ThreadKey) -> Any:
+            self.heads += 1
+            if self.heads == 5:
+                store.claim(key, "somebody")
+            return store.head(key)
+
+    racing = Racing(store, "")
+    with pytest.raises(HeadConflict, match="claimed while"):
+        ThreadCheckpoints(racing).export_snapshot(SOURCE)  # type: ignore[arg-type]
+    assert racing.heads == 5
+
+
 def test_what_is_not_there_is_not_exported(store: Any) -> None:
     checkpoints = ThreadCheckpoints(store)
     with pytest.raises(JournalNotFound):
@@ -287,11 +306,18 @@ def test_a_checkpoint_that_does_not_validate_is_neither_exported_nor_forked(stor
 
 
 class FaultyState(ForwardState):
-    """Runs a function before a save of a key, once; or raises an error."""
+    """Runs functions before the next saves, or loads, of a key; or raises an error."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
         self.before: dict[str, list[Callable[[], None] | Exception]] = {}
+        self.before_load: dict[str, list[Callable[[], None]]] = {}
+
+    def load(self, key: StateKey) -> Any:
+        waiting = self.before_load.get(key.key)
+        if waiting:
+            waiting.pop(0)()
+        return self.inner.load(key)
 
     def save(self, key: StateKey, value: bytes, *, expected: Any = None) -> int:
         waiting = self.before.get(key.key)
@@ -371,13 +397,18 @@ def test_an_older_checkpoint_never_overwrites_a_newer_one(state_store: FaultySta
     assert mirrored(state_store) == {"n": 1}
 
 
+@pytest.mark.parametrize("call", ["load", "save"])
 @pytest.mark.parametrize("key", [MIRROR_PLACE_KEY, MIRROR_KEY])
-def test_a_slow_older_mirror_that_is_overtaken_stops(state_store: FaultyState, key: str) -> None:
+def test_a_slow_older_mirror_that_is_overtaken_stops(state_store: FaultyState, key: str, call: str) -> None:
     mirror = StateMirror(state_store)
     mirror.write(SOURCE, {"n": 1}, at(1))
     fast = StateMirror(state_store.inner)
     outcomes: list[MirrorOutcome] = []
-    state_store.before[key] = [lambda: outcomes.append(fast.write(SOURCE, {"n": 9}, at(9)))]
+    overtake: list[Callable[[], None]] = [lambda: outcomes.append(fast.write(SOURCE, {"n": 9}, at(9)))]
+    if call == "load":
+        state_store.before_load[key] = overtake
+    else:
+        state_store.before[key] = [*overtake]
     assert mirror.write(SOURCE, {"n": 5}, at(5)) is MirrorOutcome.NEWER
     assert outcomes == [MirrorOutcome.WRITTEN]
     assert mirrored(state_store) == {"n": 9}

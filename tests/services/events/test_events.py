@@ -93,6 +93,7 @@ def test_an_unknown_member_is_damage_and_not_dropped(sample: EventPayload) -> No
         JournalEventCodecRegistry().decode(event)
     assert "seq 7" in caught.value.message
     assert "secret-value" not in str(caught.value)
+    assert caught.value.__cause__ is None  # pydantic's own error holds the payload
     assert caught.value.what == "event"
 
 

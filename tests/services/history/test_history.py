@@ -223,6 +223,12 @@ def test_a_continuation_keeps_iterations_and_starts_at_step_zero() -> None:
     assert (position.origin_run_id, position.iterations) == ("r3", 0)
 
 
+def test_a_model_call_of_a_run_that_died_is_not_pending_in_the_next_run() -> None:
+    position = project(models.RunStart(), models.ModelDispatch(call_id="m"), models.RunStart(continues="r1")).position
+    assert position.pending.model_call_id is None
+    assert (position.phase, position.iterations) == (Phase.MODEL, 0)
+
+
 def test_applying_a_tool_result_consumes_no_iteration() -> None:
     before = project(*TURN[:12]).position
     after = project(*TURN[:13]).position

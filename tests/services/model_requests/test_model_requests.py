@@ -211,6 +211,30 @@ def test_a_recorder_that_has_stopped_lets_no_further_call_ask_the_provider(fault
     assert run(faulty, key, body) == []
 
 
+@pytest.mark.parametrize(
+    ("error", "refused"), [(WriterFenced("x"), True), (OutcomeUnknown("x"), True), (Overloaded("x"), False)]
+)
+def test_an_error_that_stops_a_recorder_stops_all_calls_and_a_full_one_only_its_own(
+    error: StatebookError, refused: bool
+) -> None:
+    async def send(attempt: ModelAttempt) -> str:
+        return "answer"
+
+    async def main() -> None:
+        recorder = Refusing(1, error)
+        observer = ModelRequestObserver(recorder)
+        with pytest.raises(ModelRecordingFailed):
+            await observer.call("m1").attempt(send)
+        if refused:
+            with pytest.raises(ModelRecordingFailed):
+                await observer.call("m2").attempt(send)
+        else:
+            assert await observer.call("m2").attempt(send) == "answer"
+        assert len(recorder.types) == (1 if refused else 3)
+
+    asyncio.run(main())
+
+
 def test_when_transport_and_recording_both_fail_the_recording_is_what_the_loop_sees() -> None:
     async def send(attempt: ModelAttempt) -> None:
         raise ProviderDown
