@@ -12,7 +12,7 @@ import pytest
 from faulty_state import FaultyState, Gate
 from speaking import run, said, say, slot, until
 
-from statebook import AgentStateStore, Overloaded, SessionKey, StoreClosed
+from statebook import AgentStateStore, Overloaded, SessionKey, StoreClosed, VersionConflict
 from statebook.agents import AgentSessions, AgentState, BlockingAgentSessions
 
 # ------------------------------------------------------------------------------------------------------------- the gate
@@ -285,3 +285,53 @@ def test_a_save_in_flight_at_the_shutdown_is_not_made_twice(store: AgentStateSto
 
     run(program())
     assert slow.saves == 1
+
+
+def test_a_call_that_is_still_loading_at_the_shutdown_does_not_begin(store: AgentStateStore) -> None:
+    slow = FaultyState(store)
+    gate = Gate()
+    slow.load_gates.append(gate)
+
+    async def program() -> None:
+        sessions = AgentSessions(slow)  # type: ignore[arg-type]
+
+        async def body() -> None:
+            async with sessions.call("s"):
+                pytest.fail("the body must not run")
+
+        task = asyncio.create_task(body())
+        await until(gate.reached.is_set)
+        ending = asyncio.create_task(sessions.shutdown())
+        await asyncio.sleep(0)
+        gate.open.set()
+        with pytest.raises(StoreClosed):
+            await task
+        assert await ending == ()
+
+    run(program())
+    assert slow.saves == 0
+
+
+def test_sessions_that_end_with_a_failing_save_say_so_and_save_the_others(store: AgentStateStore) -> None:
+    async def program() -> None:
+        sessions = AgentSessions(store)
+        hang = asyncio.Event()
+
+        async def body(session_id: str) -> None:
+            async with sessions.call(session_id) as call:
+                say(call, "begun")
+                await hang.wait()
+
+        tasks = [asyncio.create_task(body(name)) for name in ("taken", "fine")]
+        await until(lambda: len(sessions._core._calls) == 2)
+        store.save(slot("taken"), AgentState(session_id="taken", summary="faster").to_json())
+        with pytest.raises(VersionConflict):
+            await sessions.shutdown(grace_s=0)
+        hang.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results] == [StoreClosed, type(None)]
+
+    run(program())
+    stored = store.load(slot("fine"))
+    assert stored is not None
+    assert AgentState.from_json(stored.value).shutdown_interrupted
