@@ -13,7 +13,7 @@ has no end, looks into the ledger instead of running it again, commits what it f
 finishes the run; then it answers the second message. No side effect happens twice, and the transcript is complete.
 
     python examples/agent_turns.py --store sqlite:///demo.db --resume-on redis://127.0.0.1:6379/0
-    python examples/agent_turns.py --store sqlite:///demo.db --fork-into file:///tmp/forks --export events.jsonl
+    python examples/agent_turns.py --store sqlite:///demo.db --fork-into file:///absolute/dir --export events.jsonl
     statebook transcript sqlite:///demo.db --user ada --agent host --session dinner --thread main
 
 How it works, from top to bottom: `converse` brings the messages, `turn` is one call of the session, `reconcile` settles
