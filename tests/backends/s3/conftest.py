@@ -37,15 +37,8 @@ class Lookalike:
     """
 
     def __init__(self) -> None:
-        self.objects: dict[str, bytes] = {}
-        self.ignores: set[str] = set()
-        self.racy_s = 0.0
-        self.page = 1_000
-        self.faults: list[tuple[str, str, str]] = []
-        self.requests: list[tuple[str, str]] = []
-        self.digests: list[tuple[str, str]] = []
-        self.after_write: Callable[[str], None] = lambda key: None
         self.lock = threading.Lock()
+        self.reset()
         owner = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -67,6 +60,16 @@ class Lookalike:
         self.server.daemon_threads = True
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self.thread.start()
+
+    def reset(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.ignores: set[str] = set()
+        self.racy_s = 0.0
+        self.page = 1_000
+        self.faults: list[tuple[str, str, str]] = []
+        self.requests: list[tuple[str, str]] = []
+        self.digests: list[tuple[str, str]] = []
+        self.after_write: Callable[[str], None] = lambda key: None
 
     @property
     def endpoint(self) -> str:
@@ -279,11 +282,26 @@ def cutting(real: Provided, url: str) -> Iterator[tuple[CuttingProxy, str]]:
     proxy.close()
 
 
-@pytest.fixture
-def lookalike() -> Iterator[Lookalike]:
+@pytest.fixture(scope="session")
+def standing() -> Iterator[Lookalike]:
+    """A look-alike for all tests that do not ask for what happens at the first open: it is probed once."""
     server = Lookalike()
     yield server
     server.close()
+
+
+@pytest.fixture
+def fresh() -> Iterator[Lookalike]:
+    """A look-alike that was never opened."""
+    server = Lookalike()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def lookalike(standing: Lookalike) -> Lookalike:
+    standing.reset()
+    return standing
 
 
 @pytest.fixture(params=["signed", "boto3"])
@@ -297,7 +315,9 @@ def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def atomic(carrier: str, lookalike: Lookalike) -> Iterator[AtomicJournalStorage]:
     """An open storage on the look-alike, which has been probed; what comes now is the test's."""
-    store = statebook.open_atomic(lookalike.url())
+    # An option of its own for each carrier, since stores with the same ones share their connections.
+    kept = {"signed": 31, "boto3": 30}[carrier]
+    store = statebook.open_atomic(lookalike.url(f"&connections_max={kept}"))
     lookalike.requests.clear()
     yield store
     store.close()
