@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
-from statebook import AtomicJournalStorage, CommitConflict, hookimpl
-from statebook.plugins import Backend
 from statebook_shelf import plugin
 from statebook_shelf.options import ShelfOptions
 from statebook_shelf.store import ShelfAtomicJournalStorage
+
+from statebook import AtomicJournalStorage, CommitConflict, hookimpl
+from statebook.plugins import Backend
 
 
 class CheckThenAct(ShelfAtomicJournalStorage):

@@ -1,9 +1,9 @@
 """AtomicJournalStorage over one append-only file a namespace.
 
 Each line is one commit or one delete: a checksum, then JSON. Every call takes the file's lock, reads what others have
-written behind its own position, and answers from memory; a commit decides and appends under that lock, so that the decision
-and the write are one step (ATOM-1). A line that a crash has cut is no commit and is cut off before the next one is written;
-a whole line with a wrong checksum is damage.
+written behind its own position, and answers from memory; a commit decides and appends under that lock, so that the
+decision and the write are one step (ATOM-1). A line that a crash has cut is no commit and is cut off before the next one
+is written; a whole line with a wrong checksum is damage.
 """
 
 from __future__ import annotations
@@ -175,7 +175,9 @@ class ShelfAtomicJournalStorage(AtomicJournalStorage):
     def _apply(self, line: bytes) -> None:
         checksum, _, text = line.rstrip(b"\n").partition(b" ")
         if checksum != b"%08x" % zlib.crc32(text):
-            raise JournalCorrupt("a line of the shelf is damaged", what="line", key=str(self._position), backend="shelf")
+            raise JournalCorrupt(
+                "a line of the shelf is damaged", what="line", key=str(self._position), backend="shelf"
+            )
         entry = json.loads(text)
         scope = entry["scope"]
         if "gone" in entry:
