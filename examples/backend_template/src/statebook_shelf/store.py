@@ -2,8 +2,8 @@
 
 Each line is one commit or one delete: a checksum, then JSON. Every call takes the file's lock, reads what others have
 written behind its own position, and answers from memory; a commit decides and appends under that lock, so that the
-decision and the write are one step (ATOM-1). A line that a crash has cut is no commit and is cut off before the next one
-is written; a whole line with a wrong checksum is damage.
+decision and the write are one step (ATOM-1). A line that a crash has cut is no commit and is cut off before the next
+one is written; a whole line with a wrong checksum is damage.
 """
 
 from __future__ import annotations
