@@ -1,9 +1,9 @@
 """AtomicJournalStorage over one append-only file a namespace.
 
-Each line is one commit or one delete: a checksum, then JSON. Every call takes the file's lock, reads what others have
-written behind its own position, and answers from memory; a commit decides and appends under that lock, so that the
-decision and the write are one step (ATOM-1). A line that a crash has cut is no commit and is cut off before the next
-one is written; a whole line with a wrong checksum is damage.
+Each line is one commit or one delete: a checksum, then JSON. Every call reads what others have written behind its own
+position, and answers from memory. Reads take no lock, so that nothing blocks them (CLAIM-7). A commit takes the file's
+lock, decides and appends under it, so that decision and write are one step (ATOM-1). A line that a crash has cut is no
+commit: readers pass over it, the next writer cuts it off. A whole line with a wrong checksum is damage.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from statebook import (
     JournalCorrupt,
     Limits,
     NamePage,
-    OutcomeUnknown,
     Sharing,
     StoreClosed,
     encode_id,
@@ -68,11 +67,11 @@ class ShelfAtomicJournalStorage(AtomicJournalStorage):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What a shelf promises: written data survives the process, and is synced to disk with each commit."""
+        """What a shelf promises: what the file has survives the process, but not a loss of power."""
         return Capabilities(
             backend="shelf",
-            durability=Durability.HOST,
-            durability_setting="fsync of the file with each commit",
+            durability=Durability.PROCESS,
+            durability_setting="one write to the file a commit, no fsync",
             sharing=Sharing.HOST,
             features=frozenset({Feature.PURGE}),
             limits=Limits(value_bytes_max=4 << 20, list_bytes_max=16 << 20, batch_bytes_max=8 << 20),
@@ -80,14 +79,14 @@ class ShelfAtomicJournalStorage(AtomicJournalStorage):
 
     def read_head(self, scope: str) -> HeadRecord | None:
         """Answer from memory, after reading what others have written."""
-        with self._up_to_date():
+        with self._reading():
             return self._heads.get(scope)
 
     def commit(
         self, scope: str, expected: str | None, head: bytes, blobs: Mapping[str, bytes] | None = None
     ) -> str | CommitConflict:
         """Decide and append under one lock: head and blobs are one line."""
-        with self._up_to_date():
+        with self._writing():
             current = self._heads.get(scope)
             if (None if current is None else current.token) != expected:
                 return COMMIT_CONFLICT
@@ -108,29 +107,29 @@ class ShelfAtomicJournalStorage(AtomicJournalStorage):
 
     def read_blob(self, scope: str, name: str) -> bytes | None:
         """Answer from memory, after reading what others have written."""
-        with self._up_to_date():
+        with self._reading():
             return self._blobs.get(scope, {}).get(name)
 
     def list_blobs(self, scope: str, after: str | None, limit: int) -> NamePage:
         """A page of blob names."""
         check_page(limit)
-        with self._up_to_date():
+        with self._reading():
             return _page(sorted(self._blobs.get(scope, {})), after, limit)
 
     def delete_blobs(self, scope: str, names: Sequence[str]) -> None:
         """Append one line that deletes them."""
-        with self._up_to_date():
+        with self._writing():
             self._append({"scope": scope, "gone": list(names)})
 
     def list_scopes(self, prefix: str, after: str | None, limit: int) -> NamePage:
         """A page of scopes."""
         check_page(limit)
-        with self._up_to_date():
+        with self._reading():
             return _page(sorted(scope for scope in self._heads if scope.startswith(prefix)), after, limit)
 
     def delete_head(self, scope: str, expected: str) -> bool:
         """Append one line that removes the head."""
-        with self._up_to_date():
+        with self._writing():
             current = self._heads.get(scope)
             if current is None or current.token != expected:
                 return False
@@ -145,14 +144,23 @@ class ShelfAtomicJournalStorage(AtomicJournalStorage):
             self._file = -1
 
     @contextmanager
-    def _up_to_date(self) -> Iterator[None]:
-        """Hold both locks, among threads and among processes, with everything read that is in the file."""
+    def _reading(self) -> Iterator[None]:
+        """Hold the lock among threads, with everything read that is in the file."""
         with self._lock:
             if self._file < 0:
                 raise StoreClosed("this shelf is closed", backend="shelf")
+            self._catch_up()
+            yield
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Hold the lock among processes too, with the file cut behind its last whole line."""
+        with self._reading():
             fcntl.flock(self._file, fcntl.LOCK_EX)
             try:
                 self._catch_up()
+                if os.fstat(self._file).st_size > self._position:
+                    os.ftruncate(self._file, self._position)
                 yield
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
@@ -163,12 +171,9 @@ class ShelfAtomicJournalStorage(AtomicJournalStorage):
             self._heads.clear()
             self._blobs.clear()
             self._position = 0
-        while self._position < size:
-            data = os.pread(self._file, size - self._position, self._position)
-            for line in data.splitlines(keepends=True):
-                if not line.endswith(b"\n"):
-                    os.ftruncate(self._file, self._position)
-                    return
+        data = os.pread(self._file, size - self._position, self._position)
+        for line in data.splitlines(keepends=True):
+            if line.endswith(b"\n"):
                 self._apply(line)
                 self._position += len(line)
 
@@ -200,10 +205,6 @@ class ShelfAtomicJournalStorage(AtomicJournalStorage):
         except OSError as error:
             os.ftruncate(self._file, self._position)
             raise BackendUnavailable(f"nothing was written: {error}", backend="shelf") from error
-        try:
-            os.fsync(self._file)
-        except OSError as error:
-            raise OutcomeUnknown(f"the disk did not confirm the write: {error}", backend="shelf") from error
         self._apply(line)
         self._position += len(line)
 
