@@ -125,7 +125,7 @@ class Histogram:
 
     def tells(self, q: float) -> bool:
         """Tell whether enough samples lie behind a quantile for it to be reported."""
-        return self.count * (1 - q) >= SAMPLES_BEHIND or (q <= 0.5 and self.count >= SAMPLES_BEHIND)
+        return round(self.count * (1 - q), 6) >= SAMPLES_BEHIND or (q <= 0.5 and self.count >= SAMPLES_BEHIND)
 
     @property
     def mean_ns(self) -> float:
