@@ -123,8 +123,11 @@ class SqliteThreadJournalStore(ThreadJournalStore):
 
         try:
             return self._run(decide, key).granted()
-        except OutcomeUnknown:
-            head = self.head(key)
+        except OutcomeUnknown as unknown:
+            try:
+                head = self.head(key)
+            except StatebookError as error:
+                raise unknown from error
             if head is None or head.claim is None or head.claim.nonce != claim_nonce:
                 raise
             return WriterClaim(
