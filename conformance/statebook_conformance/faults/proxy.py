@@ -1,0 +1,380 @@
+"""A TCP proxy that loses, cuts, delays and answers: between any client and a server on this machine.
+
+It knows no protocol. A request is what arrives from the client in one piece, so clients that send one request at a
+time, as drivers of databases do, meet exactly the planned fault. One thread with an event loop of its own serves all
+connections; leaving the `with` block ends them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from statebook_conformance.faults.plans import NO_FAULT, Action, Plan, Source
+
+CONNECTIONS_MAX: Final = 256
+"""How many connections are served at a time; further ones are reset."""
+LOG_MAX: Final = 10_000
+"""How many faults the log keeps, the newest ones."""
+PLANS_MAX: Final = 1_000
+"""How many plans can wait."""
+
+_CARRIED: Final = 256
+_CHUNK: Final = 64 * 1024
+_CONNECT_S: Final = 10.0
+_LINGER_S: Final = 5.0
+_REQUEST_MAX: Final = 64 * 1024 * 1024
+_STOP_S: Final = 10.0
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a proxy has seen so far.
+
+    Attributes:
+        connections: Accepted connections.
+        requests: Pieces that came from clients.
+        replies: Pieces that came from the server.
+        faults: Faults that have happened.
+        open: Connections that are open now.
+    """
+
+    connections: int
+    requests: int
+    replies: int
+    faults: int
+    open: int
+
+
+class _Link:
+    """One client connection and its counterpart."""
+
+    def __init__(
+        self,
+        client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    ) -> None:
+        self.from_client, self.to_client = client
+        self.from_server, self.to_server = server
+        self.reply: Plan = NO_FAULT
+        self.carried = b""
+
+
+class FaultProxy:
+    """Forwards 127.0.0.1:`port` to a server port, with faults as planned. A context manager; usable from any thread.
+
+    Attributes:
+        port: The proxy's port, once it runs.
+    """
+
+    def __init__(self, upstream_port: int, *, upstream_host: str = "127.0.0.1", source: Source | None = None) -> None:
+        """Prepare a proxy; opens nothing.
+
+        Args:
+            upstream_port: The server's port.
+            upstream_host: The server's host.
+            source: Where requests get their fate from when no plan waits; see `plans.seeded`. None: they pass.
+        """
+        self.port = 0
+        self._upstream = upstream_host, upstream_port
+        self._source = source
+        self._plans: deque[Plan] = deque()
+        self._log: deque[tuple[int, str]] = deque(maxlen=LOG_MAX)
+        self._connections = self._requests = self._replies = self._faults = 0
+        self._lock = threading.Condition()
+        self._links: set[asyncio.Task[None]] = set()
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="fault-proxy", daemon=True)
+
+    # --------------------------------------------------------------------------------------------------- life
+
+    def __enter__(self) -> Self:
+        """Start to listen.
+
+        Raises:
+            OSError: There is no free port.
+        """
+        self._thread.start()
+        self._started.wait()
+        if self._error is not None:
+            self._thread.join(_STOP_S)
+            raise self._error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all connections and the thread."""
+        self.close()
+
+    def close(self) -> None:
+        """End all connections and the thread; a second call is harmless."""
+        loop, stop = self._loop, self._stop
+        if loop is not None and stop is not None and self._thread.is_alive():
+            with suppress(RuntimeError):  # the loop has ended in this moment
+                loop.call_soon_threadsafe(stop.set)
+            self._thread.join(_STOP_S)
+
+    def disconnect(self) -> None:
+        """End all connections that are open, and wait until they are; new ones are served as before."""
+        loop = self._loop
+        if loop is not None and self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._end_links(), loop).result(_STOP_S)
+
+    # ------------------------------------------------------------------------------------------------- faults
+
+    def next(self, *plans: Plan) -> None:
+        """Plan what happens to the next requests, one plan a request that matches it, in this order.
+
+        Args:
+            plans: The plans.
+
+        Raises:
+            ValueError: Too many plans wait.
+        """
+        with self._lock:
+            if len(self._plans) + len(plans) > PLANS_MAX:
+                raise ValueError(f"at most {PLANS_MAX} plans can wait")
+            self._plans.extend(plans)
+
+    def clear(self) -> None:
+        """Forget plans that have not happened."""
+        with self._lock:
+            self._plans.clear()
+
+    @property
+    def counts(self) -> Counts:
+        """What was seen so far."""
+        with self._lock:
+            return Counts(
+                connections=self._connections,
+                requests=self._requests,
+                replies=self._replies,
+                faults=self._faults,
+                open=len(self._links),
+            )
+
+    @property
+    def log(self) -> tuple[tuple[int, str], ...]:
+        """The number of the request and the name of the fault, for each fault that has happened."""
+        with self._lock:
+            return tuple(self._log)
+
+    def wait_for_faults(self, count: int, *, timeout_s: float = 10.0) -> bool:
+        """Wait until so many faults have happened.
+
+        Args:
+            count: How many.
+            timeout_s: How long to wait at most, in seconds.
+
+        Returns:
+            Whether they have.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            while self._faults < count:
+                if not self._lock.wait(max(0.0, deadline - time.monotonic())):
+                    return self._faults >= count
+            return True
+
+    def _fate(self, carried: bytes, data: bytes) -> tuple[Plan, int]:
+        with self._lock:
+            self._requests += 1
+            if self._plans:
+                match = self._plans[0].match
+                seen = carried[max(0, len(carried) - len(match) + 1) :] + data if match else data
+                return (self._plans.popleft() if match in seen else NO_FAULT), self._requests
+            return (NO_FAULT if self._source is None else self._source()), self._requests
+
+    def _happened(self, number: int, plan: Plan) -> None:
+        with self._lock:
+            self._faults += 1
+            self._log.append((number, plan.action.value))
+            self._lock.notify_all()
+
+    # ---------------------------------------------------------------------------------------------- the loop
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that starts the proxy
+            self._error = error
+        finally:
+            self._started.set()
+
+    async def _main(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        listener = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_CHUNK)
+        self.port = listener.sockets[0].getsockname()[1]
+        self._started.set()
+        try:
+            await self._stop.wait()
+        finally:
+            listener.close()
+            await self._end_links()
+
+    async def _end_links(self) -> None:
+        links = tuple(self._links)
+        for link in links:
+            link.cancel()
+        await asyncio.gather(*links, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._links) >= CONNECTIONS_MAX:
+            _reset(writer)
+            return
+        with self._lock:
+            self._connections += 1
+            self._links.add(task)
+        try:
+            await self._connect(reader, writer)
+        except (OSError, asyncio.CancelledError):
+            writer.transport.abort()
+        finally:
+            with self._lock:
+                self._links.discard(task)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            server = await asyncio.wait_for(asyncio.open_connection(*self._upstream, limit=_CHUNK), _CONNECT_S)
+        except OSError:  # a time-out as well
+            _reset(writer)
+            return
+        link = _Link((reader, writer), server)
+        requests = asyncio.ensure_future(self._carry_requests(link))
+        replies = asyncio.ensure_future(self._carry_replies(link))
+        try:
+            done, _ = await asyncio.wait({requests, replies}, return_when=asyncio.FIRST_COMPLETED)
+            if requests in done and requests.exception() is None and requests.result():
+                await asyncio.wait({replies}, timeout=_LINGER_S)  # the client only ended its half
+        finally:
+            for each in (requests, replies):
+                each.cancel()
+            await asyncio.gather(requests, replies, return_exceptions=True)
+            for end in (link.to_client, link.to_server):
+                await _close(end)
+
+    async def _carry_requests(self, link: _Link) -> bool:
+        """Carry requests until an end. Returns whether the client ended its half and still waits for replies."""
+        while data := await link.from_client.read(_CHUNK):
+            plan, number = self._fate(link.carried, data)
+            link.carried = (link.carried + data)[-_CARRIED:]
+            if plan.action is not Action.PASS and not await self._fault(link, plan, number, data):
+                return False
+            if plan.action is Action.PASS:
+                link.to_server.write(data)
+                await link.to_server.drain()
+        if link.to_server.can_write_eof():
+            link.to_server.write_eof()
+        return True
+
+    async def _fault(self, link: _Link, plan: Plan, number: int, data: bytes) -> bool:
+        """Do what is planned for a request. Returns whether the connection goes on."""
+        if plan.action is Action.RESET:
+            self._happened(number, plan)
+            _reset(link.to_client)
+            return False
+        if plan.action is Action.CUT_REQUEST:
+            link.to_server.write(data[: plan.size])
+            await link.to_server.drain()
+            self._happened(number, plan)
+            return False
+        if plan.action is Action.BLACK_HOLE:
+            link.reply = plan
+            self._happened(number, plan)
+            while await link.from_client.read(_CHUNK):
+                continue
+            return False
+        if plan.action is Action.ANSWER:
+            await _rest_of_http(link.from_client, data)
+            link.to_client.write(plan.answer)
+            await link.to_client.drain()
+            self._happened(number, plan)
+            return False
+        if plan.action is Action.DELAY:
+            self._happened(number, plan)
+            await asyncio.sleep(plan.delay_s)
+        else:
+            link.reply = plan
+            if plan.action is not Action.CUT_REPLY:
+                self._happened(number, plan)
+        link.to_server.write(data)
+        await link.to_server.drain()
+        return True
+
+    async def _carry_replies(self, link: _Link) -> None:
+        while data := await link.from_server.read(_CHUNK):
+            with self._lock:
+                self._replies += 1
+                number = self._requests
+            plan = link.reply
+            if plan.action in (Action.BLACK_HOLE, Action.LOST_REPLIES):
+                continue
+            if plan.action is Action.CUT_REPLY:
+                link.to_client.write(data[: plan.size])
+                await link.to_client.drain()
+                self._happened(number, plan)
+                return
+            if plan.action is Action.DRIP:
+                await _drip(link.to_client, data, plan)
+                continue
+            link.to_client.write(data)
+            await link.to_client.drain()
+
+
+async def _drip(writer: asyncio.StreamWriter, data: bytes, plan: Plan) -> None:
+    for start in range(0, len(data), plan.size):
+        await asyncio.sleep(plan.delay_s)
+        writer.write(data[start : start + plan.size])
+        await writer.drain()
+
+
+async def _rest_of_http(reader: asyncio.StreamReader, data: bytes) -> None:
+    """Read an HTTP request to its end, so that the client is ready for an answer; a client that waits for 100 is."""
+    while b"\r\n\r\n" not in data and len(data) < _REQUEST_MAX:
+        more = await reader.read(_CHUNK)
+        if not more:
+            return
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    fields = {
+        name.strip().lower(): value.strip()
+        for name, _, value in (line.partition(b":") for line in head.split(b"\r\n")[1:])
+    }
+    if b"100-continue" in fields.get(b"expect", b"").lower():
+        return
+    length = fields.get(b"content-length", b"0")
+    missing = min(int(length) if length.isdigit() else 0, _REQUEST_MAX) - len(body)
+    while missing > 0:
+        more = await reader.read(min(_CHUNK, missing))
+        if not more:
+            return
+        missing -= len(more)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Close with RST instead of FIN."""
+    connection: socket.socket | None = writer.get_extra_info("socket")
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    try:
+        writer.close()
+        await asyncio.wait_for(writer.wait_closed(), _LINGER_S)
+    except OSError:  # a time-out as well
+        writer.transport.abort()
