@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import msgspec
@@ -71,6 +71,8 @@ def make_service(name: str) -> Service:
 def provide(name: str, environment: Mapping[str, str] | None = None) -> Iterator[Provided]:
     """Give a server for a service: the one that the environment names, else one that is started here and ended after.
 
+    A local binary comes first, then a container where an engine answers.
+
     Args:
         name: One of `SERVICE_NAMES`.
         environment: The environment; None for this process's.
@@ -87,9 +89,22 @@ def provide(name: str, environment: Mapping[str, str] | None = None) -> Iterator
     if given:
         yield Provided(given, f"given by {variable(name)}", emulated=name == "moto")
         return
-    service = make_service(name)
-    with service:
+    with ExitStack() as stack:
+        service = _started(name, stack)
         yield Provided(service.url, service.provider, service.emulated, service)
+
+
+def _started(name: str, stack: ExitStack) -> Service:
+    """The service on this machine's own binaries, else in a container, started; ended with the stack."""
+    try:
+        return stack.enter_context(make_service(name))
+    except ServiceUnavailable as local:
+        from statebook_conformance.services.container_service import ContainerService
+
+        try:
+            return stack.enter_context(ContainerService(name))
+        except ServiceUnavailable as contained:
+            raise ServiceUnavailable(str(local), install=contained.install) from contained
 
 
 __all__ = ["SERVICE_NAMES", "Provided", "ServiceUnavailable", "make_service", "provide", "variable"]
