@@ -44,6 +44,7 @@ def group() -> None:
     statebook bench figures URL...       appends, groups, reads beside the raw engine in the same run
     statebook bench run URL              one workload: its capacity, a rate, or a sweep of parameters
     statebook bench quick URL...         every workload for a moment: valid, not fast
+    statebook bench peers                beside what people use today, in one run
     statebook bench compare A B          better, worse, same or unknown, with intervals
     statebook bench report FILE...       one page with the plots
     statebook bench advise FILE...       lanes, queue, batch and pool sizes
@@ -91,7 +92,7 @@ def fresh_name() -> str:
 @group.command()
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option("--service", "services", multiple=True, metavar="NAME", help="Start this server, and measure it too.")
-@click.option("--case", "cases", multiple=True, help="Only this case; repeatable: append, group, writers, read, load.")
+@click.option("--case", "cases", multiple=True, help="Only this: append, group, writers, aio, read, load.")
 @click.option("--rounds", type=click.IntRange(3, 1_000), default=15, show_default=True, help="Interleaved rounds.")
 @click.option("--round-ms", type=click.IntRange(5, 60_000), default=150, show_default=True, help="Length of a round.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the results here.")
@@ -250,6 +251,48 @@ def quick(*, urls: tuple[str, ...], services: tuple[str, ...], seconds: float, o
         console.print(f"report: {out / 'report.html'}", highlight=False)
     if not all(result.valid for result in results):
         raise click.exceptions.Exit(EXIT_INVALID)
+
+
+@group.command()
+@click.option("--medium", "media", multiple=True, type=click.Choice(("memory", "sqlite")), help="Only this one.")
+@click.option("--case", "cases", multiple=True, type=click.Choice(("append", "writers", "load")), help="Only this one.")
+@click.option("--rounds", type=click.IntRange(3, 1_000), default=15, show_default=True, help="Interleaved rounds.")
+@click.option("--round-ms", type=click.IntRange(5, 60_000), default=150, show_default=True, help="Length of a round.")
+@click.option("--events", type=click.IntRange(1, 100_000), default=2_000, show_default=True, help="Events to load.")
+@click.option("--directory", type=click.Path(exists=True, file_okay=False, path_type=Path), default=Path())
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the results here.")
+def peers(
+    *,
+    media: tuple[str, ...],
+    cases: tuple[str, ...],
+    rounds: int,
+    round_ms: int,
+    events: int,
+    directory: Path,
+    json_file: Path | None,
+) -> None:
+    """Measure statebook beside what people use today: same payload, same durability, interleaved in one run.
+
+    Peers that are not installed are left out and named. All of them store below --directory, on one file system.
+    """
+    from statebook_benchmarks.peers.sidebyside import CASES, PeersOrder, run_peers
+    from statebook_benchmarks.peers_table import print_peers
+
+    console = Console()
+    order = PeersOrder(
+        media=media or ("memory", "sqlite"),
+        cases=cases or CASES,
+        rounds=rounds,
+        round_s=round_ms / 1_000,
+        events=events,
+        directory=directory,
+        command=shown_command(()),
+    )
+    with console.status("opening") as status:
+        result = run_peers(order, fresh_name, lambda what, done, of: status.update(f"{what}: {done} of {of} runs"))
+    print_peers(console, result)
+    if json_file is not None:
+        result.write(json_file)
 
 
 def parse_sweep(text: str) -> tuple[str, tuple[str, ...]]:

@@ -113,8 +113,14 @@ def print_figures(console: Console, result: FiguresResult) -> None:
     console.print(table)
     for case in dict.fromkeys(figure.case for figure in result.figures):
         console.print(Text(f"{case.name}: {case.title}"))
-    for url, durability, work in dict.fromkeys((f.url, f.durability, f.floor_work) for f in result.figures):
-        console.print(Text(f"{url}: durability {durability}" + (f"; raw: {work}" if work else "")))
+    for url, durability in dict.fromkeys((figure.url, figure.durability) for figure in result.figures):
+        console.print(Text(f"{url}: durability {durability}"))
+        works: dict[str, list[str]] = {}
+        for figure in result.figures:
+            if figure.url == url and figure.floor_work is not None:
+                works.setdefault(figure.floor_work, []).append(figure.case.name)
+        for work, cases in works.items():
+            console.print(Text(f"  raw of {', '.join(cases)}: {work}"))
     if result.findings:
         console.print(Text("INVALID: what was acknowledged is not what was read back", style="bold red"))
         for finding in result.findings:
