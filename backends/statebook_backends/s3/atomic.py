@@ -112,8 +112,10 @@ class ObjectAtomicJournalStorage(AtomicJournalStorage):
             return COMMIT_CONFLICT
         for blob, content in contents.items():
             self._write_blob(opened, scope, blob, content)
-        with opened.engine.turns.take(path):
-            return self._write_head(opened, scope, basis, head)
+        with opened.engine.turns.take(path) as turn:
+            answer = self._write_head(opened, scope, basis, head)
+            turn.lost = isinstance(answer, CommitConflict)
+        return answer
 
     def _write_head(self, opened: _Opened, scope: str, basis: Token | None, head: bytes) -> str | CommitConflict:
         path = self._layout.head(scope)

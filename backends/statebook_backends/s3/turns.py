@@ -2,61 +2,118 @@
 
 A store may let racing writes wait for each other by the second (SeaweedFS does), where one after the other they take
 milliseconds. Who has waited for long goes ahead all the same, so that a store that does not answer delays nobody twice.
+And who has lost again and again has the next turn kept for the time that it takes to read and to come back: else a
+writer that never reads would win every time against one that must.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import Condition, Lock, get_ident
+from time import monotonic
 from typing import Final
 
 _PATIENCE_S: Final = 1.0
+_KEPT_S_MAX: Final = 0.25
+_KEPT_TIMES: Final = 4
+_LOSSES: Final = 2
+_NAMES_MAX: Final = 256
+
+
+class Taken:
+    """A turn that somebody has.
+
+    Attributes:
+        lost: To be set where the write lost its race.
+    """
+
+    __slots__ = ("lost",)
+
+    def __init__(self) -> None:
+        self.lost = False
 
 
 class _Turn:
-    """A lock, and how many want it."""
+    """Whether somebody has it, and how many want it."""
 
-    __slots__ = ("lock", "users")
+    __slots__ = ("busy", "ready", "users")
 
-    def __init__(self) -> None:
-        self.lock = Lock()
+    def __init__(self, lock: Lock) -> None:
+        self.ready = Condition(lock)
+        self.busy = False
         self.users = 0
 
 
 class Turns:
-    """Locks by name, which exist while somebody wants them."""
+    """Turns by name, which exist while somebody wants them."""
 
-    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, patience_s: float = _PATIENCE_S, clock: Callable[[], float] = monotonic) -> None:
         """Make an empty one.
 
         Args:
             patience_s: How long to wait for a turn before going ahead without one.
+            clock: Tells the time; no promise depends on it.
         """
         self._patience_s = patience_s
+        self._clock = clock
         self._lock = Lock()
         self._turns: dict[str, _Turn] = {}
+        self._losses: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     @contextmanager
-    def take(self, name: str) -> Iterator[None]:
+    def take(self, name: str) -> Iterator[Taken]:
         """Wait for a turn, not for ever, and have it for a block.
 
         Args:
             name: The object.
 
         Yields:
-            Nothing.
+            The turn.
         """
         with self._lock:
-            turn = self._turns.setdefault(name, _Turn())
+            turn = self._turns.setdefault(name, _Turn(self._lock))
             turn.users += 1
-        held = turn.lock.acquire(timeout=self._patience_s)
+            held = self._wait(name, turn)
+        began = self._clock()
+        taken = Taken()
         try:
-            yield
+            yield taken
         finally:
-            if held:
-                turn.lock.release()
             with self._lock:
+                self._remember(name, taken, began)
+                if held:
+                    turn.busy = False
+                    turn.ready.notify_all()
                 turn.users -= 1
                 if not turn.users:
                     del self._turns[name]
+
+    def _wait(self, name: str, turn: _Turn) -> bool:
+        deadline = self._clock() + self._patience_s
+        while True:
+            now = self._clock()
+            whose, until = self._kept.get(name, (0, 0.0))
+            if not turn.busy and (whose in (0, get_ident()) or now >= until):
+                self._kept.pop(name, None)
+                turn.busy = True
+                return True
+            if now >= deadline:
+                return False
+            turn.ready.wait(deadline - now if turn.busy else min(deadline, until) - now)
+
+    def _remember(self, name: str, taken: Taken, began: float) -> None:
+        """Keep the next turn for somebody who has lost repeatedly."""
+        mine = (name, get_ident())
+        losses = self._losses.pop(mine, 0) + 1
+        if not taken.lost:
+            return
+        self._losses[mine] = losses
+        if losses >= _LOSSES:
+            now = self._clock()
+            self._kept[name] = (get_ident(), now + min(_KEPT_S_MAX, _KEPT_TIMES * (now - began)))
+        for bounded in (self._losses, self._kept):
+            while len(bounded) > _NAMES_MAX:
+                bounded.popitem(last=False)

@@ -94,6 +94,72 @@ def test_writers_of_one_object_take_turns_and_a_stuck_one_holds_up_nobody_for_ev
     assert turns._turns == {}
 
 
+def test_who_loses_again_and_again_against_a_busy_writer_gets_a_turn_and_time_to_come_back() -> None:
+    """A writer that never reads does not starve one that must."""
+    turns = Turns()
+    head = [0]
+    done = threading.Event()
+
+    def busy() -> int:
+        known, rounds = 0, 0
+        while not done.is_set():
+            rounds += 1
+            with turns.take("head") as turn:
+                time.sleep(0.002)
+                turn.lost = head[0] != known
+                head[0] += not turn.lost
+                known = head[0]
+        return rounds
+
+    def slow() -> int:
+        lost = 0
+        for _ in range(5):
+            while True:
+                time.sleep(0.002)
+                known = head[0]
+                time.sleep(0.002)
+                with turns.take("head") as turn:
+                    time.sleep(0.002)
+                    turn.lost = head[0] != known
+                    head[0] += not turn.lost
+                if not turn.lost:
+                    break
+                lost += 1
+        return lost
+
+    with ThreadPoolExecutor(2) as pool:
+        other = pool.submit(busy)
+        try:
+            assert pool.submit(slow).result(60) <= 50
+        finally:
+            done.set()
+        assert other.result(60) > 5
+    assert len(turns._kept) <= 1
+
+
+def test_a_turn_that_is_kept_for_nobody_who_comes_back_is_given_on() -> None:
+    now = [0.0]
+    turns = Turns(clock=lambda: now[0])
+    for _ in range(3):
+        with turns.take("a") as turn:
+            now[0] += 0.01
+            turn.lost = True
+    now[0] += 1
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(_takes, turns).result(10)
+    for number in range(600):
+        for _ in range(2):
+            with turns.take(str(number)) as turn:
+                turn.lost = True
+    assert len(turns._kept) <= 256
+    assert len(turns._losses) <= 256
+
+
+def _takes(turns: Turns) -> bool:
+    with turns.take("a"):
+        return True
+
+
 def test_remembered_heads_are_bounded_in_number_and_bytes() -> None:
     memory = HeadMemory(heads_max=3, bytes_max=100)
     for number in range(5):
