@@ -36,13 +36,14 @@ class Taken:
 
 
 class _Turn:
-    """Whether somebody has it, and how many want it."""
+    """Whether somebody has it, who waits for it in which order, and how many know of it."""
 
-    __slots__ = ("busy", "ready", "users")
+    __slots__ = ("busy", "queue", "ready", "users")
 
     def __init__(self, lock: Lock) -> None:
         self.ready = Condition(lock)
         self.busy = False
+        self.queue: list[Taken] = []
         self.users = 0
 
 
@@ -73,12 +74,14 @@ class Turns:
         Yields:
             The turn.
         """
+        taken = Taken()
         with self._lock:
             turn = self._turns.setdefault(name, _Turn(self._lock))
             turn.users += 1
-            held = self._wait(name, turn)
+            turn.queue.append(taken)
+            held = self._wait(name, turn, taken)
+            turn.queue.remove(taken)
         began = self._clock()
-        taken = Taken()
         try:
             yield taken
         finally:
@@ -91,18 +94,21 @@ class Turns:
                 if not turn.users:
                     del self._turns[name]
 
-    def _wait(self, name: str, turn: _Turn) -> bool:
+    def _wait(self, name: str, turn: _Turn, taken: Taken) -> bool:
         deadline = self._clock() + self._patience_s
         while True:
             now = self._clock()
             whose, until = self._kept.get(name, (0, 0.0))
-            if not turn.busy and (whose in (0, get_ident()) or now >= until):
+            mine = whose == get_ident() if now < until else turn.queue[0] is taken
+            if not turn.busy and mine:
                 self._kept.pop(name, None)
                 turn.busy = True
                 return True
             if now >= deadline:
+                turn.ready.notify_all()
                 return False
-            turn.ready.wait(deadline - now if turn.busy else min(deadline, until) - now)
+            # What is kept ends without a word; all else that can change is told.
+            turn.ready.wait((min(deadline, until) if now < until else deadline) - now)
 
     def _remember(self, name: str, taken: Taken, began: float) -> None:
         """Keep the next turn for somebody who has lost repeatedly."""
