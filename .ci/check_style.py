@@ -1,7 +1,8 @@
 """Check what the linter cannot: sizes of modules and functions.
 
 A module has at most 500 lines and a function at most 70, its docstring not counted: one idea each, to be read at a
-glance. In tests only modules are measured: a state machine is one function with many steps. Usage: check_style.py DIRECTORY...
+glance. In tests only modules are measured: a state machine is one function with many steps.
+Usage: check_style.py DIRECTORY...
 """
 
 import ast

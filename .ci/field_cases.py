@@ -123,7 +123,7 @@ def page() -> str:
     lines = [
         "# Incidents from the field, and what covers them",
         "",
-        "Each was reported by people who run session stores, checkpoint stores or event stores, or was reproduced on one.",
+        "Each was reported by people who run session, checkpoint or event stores, or was reproduced on one.",
         "A rule holds for every backend that is certified; a test holds for one engine or service of ours. Written by",
         "`python .ci/field_cases.py` from the docstrings of rules and tests.",
         "",

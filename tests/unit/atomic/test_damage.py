@@ -106,7 +106,9 @@ def test_a_head_in_another_threads_place_is_an_error(storage: HonestStorage, cla
     assert (caught.value.what, caught.value.found) == ("key", KEY.name)
 
 
-def test_blobs_without_a_head_are_no_empty_journal_and_refuse_a_new_one(storage: HonestStorage, claim: WriterClaim) -> None:
+def test_blobs_without_a_head_are_no_empty_journal_and_refuse_a_new_one(
+    storage: HonestStorage, claim: WriterClaim
+) -> None:
     del storage.heads[SCOPE]
     blobs = dict(storage.blobs)
     store = journals(storage)
