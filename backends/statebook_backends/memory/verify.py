@@ -34,9 +34,7 @@ def verify_journal(head: HeadState, batches: Sequence[StoredBatch], cursors: Seq
     findings.extend(
         Finding("cursor", f"exporter {cursor.exporter!r} is ahead of the journal", cursor.acked_seq)
         for cursor in cursors
-        if head.state is JournalState.OPEN
-        and cursor.journal_id == head.journal_id
-        and cursor.acked_seq > head.last_seq
+        if head.state is JournalState.OPEN and cursor.journal_id == head.journal_id and cursor.acked_seq > head.last_seq
     )
     return VerifyReport(head.key, tuple(findings), len(batches), events)
 
