@@ -222,6 +222,7 @@ class FaultProxy:
             await self._stop.wait()
         finally:
             listener.close()
+            await asyncio.sleep(0)  # connections that were just accepted are known after this
             await self._end_links()
 
     async def _end_links(self) -> None:
@@ -262,9 +263,11 @@ class FaultProxy:
         finally:
             for each in (requests, replies):
                 each.cancel()
+            link.to_client.close()
+            link.to_server.close()
             await asyncio.gather(requests, replies, return_exceptions=True)
             for end in (link.to_client, link.to_server):
-                await _close(end)
+                await _closed(end)
 
     async def _carry_requests(self, link: _Link) -> bool:
         """Carry requests until an end. Returns whether the client ended its half and still waits for replies."""
@@ -372,9 +375,9 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-async def _close(writer: asyncio.StreamWriter) -> None:
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    """Wait until what was written has left, and no longer than the client may take for it."""
     try:
-        writer.close()
         await asyncio.wait_for(writer.wait_closed(), _LINGER_S)
     except OSError:  # a time-out as well
         writer.transport.abort()
