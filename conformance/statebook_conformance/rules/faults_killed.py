@@ -218,6 +218,7 @@ def killed_exporter(ctx: Context) -> None:
     kills=("commit-written-at-the-next-call",),
     floor={"crash points": 20},
     provisional=True,
+    timeout_s=120.0,
 )
 def crash_points(ctx: Context) -> None:
     """Kill -9 before and behind each storage call of a journal's life: the next writer finds all that was said."""

@@ -30,7 +30,7 @@ _FAULTS: Final = (
     *(Fault.TIMES_OUT_AFTER, Fault.TIMES_OUT_BEFORE, Fault.UNAVAILABLE),
     *(Fault.LATE, Fault.LATE, Fault.SLOW, Fault.CONFLICT),
 )
-_BATCHES: Final = 60
+_BATCHES: Final = 120
 _TRIES: Final = 60
 _COPIES_MAX: Final = 24
 _FULL_BATCHES: Final = 8
@@ -109,7 +109,7 @@ class _Writer:
     part="atomic",
     hint="an unknown outcome is reported as a refusal, or settled by a read while the request is still on its way",
     kills=("unknown-reported-as-unavailable",),
-    floor={"unknown": 15, "refused": 5, "settled": 5, "late": 5},
+    floor={"unknown": 15, "refused": 4, "settled": 4, "late": 5},
     provisional=True,
 )
 def faulty_storage(ctx: Context) -> None:
@@ -117,7 +117,7 @@ def faulty_storage(ctx: Context) -> None:
 
     Cases: 43, 44, 54.
     """
-    line = FaultLine(drawn(ctx.random, _FAULTS, rate=0.4), slow_s=0.002)
+    line = FaultLine(drawn(ctx.random, _FAULTS, rate=0.5), slow_s=0.002)
     with closing(ctx.backend.journal_over(FaultyAtomic(ctx.backend.open_atomic(), line))) as journal:
         writer = _Writer(ctx, journal, line)
         for number in range(_BATCHES * ctx.effort):
