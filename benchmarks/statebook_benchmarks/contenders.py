@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from threading import Barrier, Thread
 from typing import Final
@@ -12,7 +11,7 @@ from statebook import AppendRequest, Batch, Receipt, StatebookError, ThreadJourn
 from statebook.aio import AsyncCommitLane
 from statebook.lanes import CommitLanes
 from statebook_benchmarks.content import EVENT_BYTES, Batches
-from statebook_benchmarks.interleave import Contender
+from statebook_benchmarks.interleave import Contender, Spent, Watch
 from statebook_benchmarks.raw import RawLane
 from statebook_benchmarks.validity import Finding, check_journal
 
@@ -75,13 +74,13 @@ class StoreAppends:
         self._store = store
         self._writer = writer
 
-    def run(self, operations: int) -> float:
+    def run(self, operations: int) -> Spent:
         """As `Contender.run`."""
         store, append = self._store, self._writer.append
-        started = time.perf_counter()
+        watch = Watch()
         for _ in range(operations):
             append(store)
-        return time.perf_counter() - started
+        return watch.spent()
 
 
 class StoreGroups:
@@ -93,16 +92,16 @@ class StoreGroups:
         self._store = store
         self._writers = writers
 
-    def run(self, operations: int) -> float:
+    def run(self, operations: int) -> Spent:
         """As `Contender.run`."""
-        started = time.perf_counter()
+        watch = Watch()
         for _ in range(operations):
             requests = [writer.request() for writer in self._writers]
             for writer, request, outcome in zip(
                 self._writers, requests, self._store.append_many(requests), strict=True
             ):
                 writer.committed(request.batch, outcome)
-        return time.perf_counter() - started
+        return watch.spent()
 
 
 class StoreReads:
@@ -116,13 +115,13 @@ class StoreReads:
         self._whole = whole
         self._at = 0
 
-    def run(self, operations: int) -> float:
+    def run(self, operations: int) -> Spent:
         """As `Contender.run`."""
         read = self._load if self._whole else self._page
-        started = time.perf_counter()
+        watch = Watch()
         for _ in range(operations):
             read()
-        return time.perf_counter() - started
+        return watch.spent()
 
     def _page(self) -> None:
         self._at = (self._at + 3_301) % (READ_LENGTH - READ_PAGE)
@@ -141,7 +140,7 @@ class Together:
         self.name = name
         self._writers = writers
 
-    def run(self, operations: int) -> float:
+    def run(self, operations: int) -> Spent:
         """As `Contender.run`."""
         each = max(1, operations // len(self._writers))
         barrier = Barrier(len(self._writers) + 1)
@@ -158,13 +157,13 @@ class Together:
         for thread in threads:
             thread.start()
         barrier.wait()
-        started = time.perf_counter()
+        watch = Watch()
         for thread in threads:
             thread.join()
-        seconds = time.perf_counter() - started
+        spent = watch.spent()
         if failed:
             raise failed[0]
-        return seconds * operations / (each * len(self._writers))
+        return spent.each(each * len(self._writers) / operations)
 
 
 class RawAppends:
@@ -177,14 +176,14 @@ class RawAppends:
         self._thread = thread
         self._batches = Batches(name, events=1, event_bytes=EVENT_BYTES)
 
-    def run(self, operations: int) -> float:
+    def run(self, operations: int) -> Spent:
         """As `Contender.run`."""
         append, thread = self._lane.append, self._thread
         bodies = [self._batches.body() for _ in range(operations)]
-        started = time.perf_counter()
+        watch = Watch()
         for body in bodies:
             append(thread, body)
-        return time.perf_counter() - started
+        return watch.spent()
 
 
 class RawGroups:
@@ -196,13 +195,13 @@ class RawGroups:
         self._lane = lane
         self._batches = Batches("group", events=GROUP_EVENTS, event_bytes=EVENT_BYTES)
 
-    def run(self, operations: int) -> float:
+    def run(self, operations: int) -> Spent:
         """As `Contender.run`."""
         groups = [[self._batches.body() for _ in range(GROUP)] for _ in range(operations)]
-        started = time.perf_counter()
+        watch = Watch()
         for bodies in groups:
             self._lane.append_group(bodies)
-        return time.perf_counter() - started
+        return watch.spent()
 
 
 class AsyncTasks:
@@ -216,12 +215,12 @@ class AsyncTasks:
         self._loop = asyncio.new_event_loop()
         self._open = [AsyncCommitLane(self._lanes.open(writer.claim)) for writer in writers]
 
-    def run(self, operations: int) -> float:
+    def run(self, operations: int) -> Spent:
         """As `Contender.run`."""
         each = max(1, operations // len(self._writers))
-        started = time.perf_counter()
+        watch = Watch()
         self._loop.run_until_complete(self._all(each))
-        return (time.perf_counter() - started) * operations / (each * len(self._writers))
+        return watch.spent().each(each * len(self._writers) / operations)
 
     async def _all(self, each: int) -> None:
         pairs = zip(self._open, self._writers, strict=True)

@@ -72,6 +72,8 @@ class Figure(msgspec.Struct, frozen=True):
         floor_microseconds: The same of the raw engine, or None.
         events_per_second: Events a second of statebook.
         ratio: The speed of statebook as a part of the raw engine's, or None.
+        cpu_microseconds: Processor microseconds an operation of statebook, in this process.
+        cpu_ratio: The same ratio by processor time: what other work on the machine does not change.
     """
 
     case: Case
@@ -85,6 +87,8 @@ class Figure(msgspec.Struct, frozen=True):
     floor_microseconds: Interval | None
     events_per_second: float
     ratio: Interval | None
+    cpu_microseconds: Interval
+    cpu_ratio: Interval | None
 
 
 class BackendFigures(msgspec.Struct, frozen=True):
@@ -202,6 +206,8 @@ class _Bench:
             floor_microseconds=None if floor is None else bootstrap([s * 1e6 for s in floor.seconds_per_op]),
             events_per_second=case.events / taken.estimate * 1e6,
             ratio=None if floor is None else paired_ratio(floor.seconds_per_op, ours.seconds_per_op),
+            cpu_microseconds=bootstrap([seconds * 1e6 for seconds in ours.cpu_s_per_op]),
+            cpu_ratio=None if floor is None else paired_ratio(floor.cpu_s_per_op, ours.cpu_s_per_op),
         )
 
     def _floor_work(self, case: Case) -> str:

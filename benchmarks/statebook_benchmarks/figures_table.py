@@ -106,7 +106,7 @@ def print_figures(console: Console, result: FiguresResult) -> None:
     )
     for column in ("backend", "case"):
         table.add_column(column, no_wrap=True)
-    for column in ("µs/operation", "events/s", "raw µs", "ratio, 95 %"):
+    for column in ("µs/operation", "events/s", "raw µs", "ratio, 95 %", "CPU µs", "CPU ratio"):
         table.add_column(column, justify="right", no_wrap=True)
     for figure in result.figures:
         table.add_row(*_row(figure))
@@ -138,6 +138,8 @@ def _row(figure: Figure) -> tuple[str, ...]:
         f"{figure.events_per_second:,.0f}",
         raw,
         "" if figure.ratio is None else ratio_text(figure.ratio),
+        f"{figure.cpu_microseconds.estimate:,.1f}",
+        "" if figure.cpu_ratio is None else f"{figure.cpu_ratio.estimate:.2f}",
     )
 
 

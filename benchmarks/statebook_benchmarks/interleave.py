@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -10,6 +11,35 @@ import msgspec
 
 WARM_UP_ROUNDS: Final = 1
 """Rounds whose times are thrown away."""
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """The time that operations took.
+
+    Attributes:
+        seconds: By the clock on the wall.
+        cpu_s: Of the processor, in this process: what other work on the machine does not change.
+    """
+
+    seconds: float
+    cpu_s: float
+
+    def each(self, operations: float) -> Spent:
+        """The same of one operation of so many."""
+        return Spent(self.seconds / operations, self.cpu_s / operations)
+
+
+class Watch:
+    """Runs from when it is made."""
+
+    def __init__(self) -> None:
+        """Start."""
+        self._cpu_s = time.process_time()
+        self._started = time.perf_counter()
+
+    def spent(self) -> Spent:
+        """What has been spent since."""
+        return Spent(time.perf_counter() - self._started, time.process_time() - self._cpu_s)
 
 
 class Contender(Protocol):
@@ -20,8 +50,8 @@ class Contender(Protocol):
         """How it is called in tables."""
         ...
 
-    def run(self, operations: int) -> float:
-        """Do so many operations, and give the seconds that they took. Preparation is not counted."""
+    def run(self, operations: int) -> Spent:
+        """Do so many operations, and give the time that they took. Preparation is not counted."""
         ...
 
 
@@ -32,11 +62,13 @@ class Timing(msgspec.Struct, frozen=True):
         name: The contender.
         operations: Operations a round.
         seconds_per_op: Seconds an operation, one number a round, in the order of the rounds.
+        cpu_s_per_op: Processor seconds of this process an operation, likewise.
     """
 
     name: str
     operations: int
     seconds_per_op: tuple[float, ...]
+    cpu_s_per_op: tuple[float, ...]
 
 
 def interleave(
@@ -70,17 +102,17 @@ def interleave(
         raise ValueError("there must be at least one round")
     rng = random.Random(seed)
     sizes = [_size(contender, round_s, operations_max) for contender in contenders]
-    times: list[list[float]] = [[] for _ in contenders]
+    times: list[list[Spent]] = [[] for _ in contenders]
     for number in range(rounds + WARM_UP_ROUNDS):
         order = list(range(len(contenders)))
         rng.shuffle(order)
         for index in order:
-            seconds = contenders[index].run(sizes[index])
+            spent = contenders[index].run(sizes[index])
             if number >= WARM_UP_ROUNDS:
-                times[index].append(seconds / sizes[index])
+                times[index].append(spent.each(sizes[index]))
             progress()
     return tuple(
-        Timing(contender.name, size, tuple(measured))
+        Timing(contender.name, size, tuple(s.seconds for s in measured), tuple(s.cpu_s for s in measured))
         for contender, size, measured in zip(contenders, sizes, times, strict=True)
     )
 
@@ -89,7 +121,7 @@ def _size(contender: Contender, round_s: float, operations_max: int) -> int:
     """Find how many operations take about `round_s`: doubling until a tenth of it is seen."""
     operations = 1
     while True:
-        seconds = contender.run(operations)
+        seconds = contender.run(operations).seconds
         if seconds >= round_s / 10 or operations >= operations_max:
             wanted = int(operations * round_s / max(seconds, 1e-9))
             return max(1, min(operations_max, wanted))

@@ -24,7 +24,7 @@ def print_peers(console: Console, result: PeersResult) -> None:
     for medium, case in dict.fromkeys((figure.medium, figure.case) for figure in result.figures):
         table = Table(title=f"{medium}: {case}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         table.add_column("store", no_wrap=True)
-        for column in ("µs/event", "events/s", "statebook ×"):
+        for column in ("µs/event", "events/s", "statebook ×", "by CPU ×"):
             table.add_column(column, justify="right", no_wrap=True)
         for figure in result.figures:
             if (figure.medium, figure.case) == (medium, case):
@@ -33,6 +33,7 @@ def print_peers(console: Console, result: PeersResult) -> None:
                     f"{figure.microseconds.estimate:,.1f}",
                     f"{1e6 / figure.microseconds.estimate:,.0f}",
                     "" if figure.ratio is None else ratio_text(figure.ratio),
+                    "" if figure.cpu_ratio is None else f"{figure.cpu_ratio.estimate:.2f}",
                 )
         console.print(table)
     for name, promises in dict.fromkeys((figure.name, figure.promises) for figure in result.figures):

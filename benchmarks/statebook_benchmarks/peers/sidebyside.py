@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
@@ -14,7 +13,7 @@ import msgspec
 
 from statebook_benchmarks.contenders import Together
 from statebook_benchmarks.environment import Environment, environment, load
-from statebook_benchmarks.interleave import Contender, Timing, interleave
+from statebook_benchmarks.interleave import Contender, Spent, Timing, Watch, interleave
 from statebook_benchmarks.peers.others import PEERS
 from statebook_benchmarks.peers.ours import RawPeer, StatebookPeer
 from statebook_benchmarks.peers.peer import Peer, PeerWriter
@@ -45,6 +44,7 @@ class PeerFigure(msgspec.Struct, frozen=True):
         timing: Its rounds.
         microseconds: Microseconds an event.
         ratio: The speed of statebook as a multiple of this one's; None for statebook itself.
+        cpu_ratio: The same by processor time.
     """
 
     medium: str
@@ -54,6 +54,7 @@ class PeerFigure(msgspec.Struct, frozen=True):
     timing: Timing
     microseconds: Interval
     ratio: Interval | None
+    cpu_ratio: Interval | None
 
 
 class PeersResult(msgspec.Struct, frozen=True):
@@ -203,6 +204,7 @@ def _measure(
             timing=timing,
             microseconds=bootstrap([seconds / each * 1e6 for seconds in timing.seconds_per_op]),
             ratio=None if place == 0 else paired_ratio(timing.seconds_per_op, timings[0].seconds_per_op),
+            cpu_ratio=None if place == 0 else paired_ratio(timing.cpu_s_per_op, timings[0].cpu_s_per_op),
         )
         for place, (peer, timing) in enumerate(zip(shown, timings, strict=True))
     ]
@@ -223,12 +225,12 @@ class _Append:
         self.name = name
         self._append = writer.append
 
-    def run(self, operations: int) -> float:
+    def run(self, operations: int) -> Spent:
         append = self._append
-        started = time.perf_counter()
+        watch = Watch()
         for _ in range(operations):
             append()
-        return time.perf_counter() - started
+        return watch.spent()
 
 
 class _Load:
@@ -237,10 +239,10 @@ class _Load:
         self._writer = writer
         self._events = events
 
-    def run(self, operations: int) -> float:
-        started = time.perf_counter()
+    def run(self, operations: int) -> Spent:
+        watch = Watch()
         for _ in range(operations):
             found = self._writer.load()
             if found != self._events:
                 raise RuntimeError(f"{self.name} gave back {found} of {self._events} events")
-        return time.perf_counter() - started
+        return watch.spent()

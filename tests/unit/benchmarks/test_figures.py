@@ -13,7 +13,7 @@ from statebook_benchmarks.cli import group
 from statebook_benchmarks.content import payload_of
 from statebook_benchmarks.environment import environment, parse_importtime
 from statebook_benchmarks.figures import Effort, measure_backend
-from statebook_benchmarks.interleave import interleave
+from statebook_benchmarks.interleave import Spent, interleave
 from statebook_benchmarks.raw import raw_engine
 
 SHORT = Effort(rounds=3, round_s=0.002)
@@ -84,9 +84,9 @@ class Counting:
         self.name = name
         self._log = log
 
-    def run(self, operations: int) -> float:
+    def run(self, operations: int) -> Spent:
         self._log.append(self.name)
-        return operations * 0.001
+        return Spent(operations * 0.001, operations * 0.0005)
 
 
 def test_rounds_take_turns_and_each_contender_is_in_each_round() -> None:
@@ -96,6 +96,7 @@ def test_rounds_take_turns_and_each_contender_is_in_each_round() -> None:
     assert {frozenset(one) for one in rounds} == {frozenset("ab")}
     assert len(set(rounds)) == 2
     assert [timing.seconds_per_op for timing in timings] == [pytest.approx((0.001,) * 20)] * 2
+    assert [timing.cpu_s_per_op for timing in timings] == [pytest.approx((0.0005,) * 20)] * 2
     assert [timing.operations for timing in timings] == [10, 10]
 
 
