@@ -34,6 +34,6 @@ def test_the_readme_names_exactly_two_commands_of_set_up() -> None:
     commands = re.search(r"## Two commands.*?```\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     assert commands is not None
     assert [line.partition("#")[0].strip() for line in commands[1].strip().splitlines()] == [
-        "pip install nox && nox -s conformance",
+        'pip install "nox[uv]" && nox -s conformance',
         "nox -s tests",
     ]
