@@ -19,8 +19,6 @@ CONFIRMATIONS: Final = 3
 """How often the result must hold again."""
 RECOMMENDED: Final = 0.8
 """What part of the capacity is recommended."""
-THROUGHPUT_LEAST: Final = 0.97
-"""What part of the intended rate must be done for the objective to be met."""
 _SLO: Final = re.compile(r"(p50|p90|p99|p99\.9)=(\d+(?:\.\d+)?)(us|ms|s)\Z")
 _UNITS: Final = {"us": 1e3, "ms": 1e6, "s": 1e9}
 

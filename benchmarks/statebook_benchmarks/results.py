@@ -197,7 +197,9 @@ class Point(msgspec.Struct, frozen=True):
 
     @property
     def best(self) -> Trial:
-        """The trial to show: the one of the highest throughput among those that met the objective, if any did."""
+        """The trial to show: the soak itself, else the fastest among those that met the objective, if any did."""
+        if self.parameters.workload == "soak":
+            return self.trials[-1]
         met = [trial for trial in self.trials if trial.slo_met] or list(self.trials)
         return max(met, key=lambda trial: trial.throughput)
 

@@ -24,6 +24,8 @@ LONGER_MAX: Final = 6
 """How many times longer than asked for a trial may become so that its percentile tells something."""
 LATE_PART: Final = 0.1
 """What part of the objective the generator may be late by."""
+SEARCHED_S: Final = 5.0
+"""The length of the trials that look for the rate of a soak."""
 SCOUT_S: Final = 0.5
 """The length of the closed trial that finds out where the search begins."""
 
@@ -214,7 +216,7 @@ class _Runner:
     def _judged(self, point: Point, objective: Objective, rate: float) -> Trial:
         """Run a trial at a rate, long enough for its percentile, and hold it against the objective."""
         soaking = point.parameters.workload == "soak" and self._order.rate is None
-        asked = 5.0 if soaking else point.parameters.seconds
+        asked = min(SEARCHED_S, point.parameters.seconds) if soaking else point.parameters.seconds
         seconds = max(asked, min(asked * LONGER_MAX, objective.samples / rate))
         parameters = msgspec.structs.replace(point.parameters, seconds=seconds, workload=self._searched(point))
         trial = self._trial(point, parameters, rate)

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
+from statebook_benchmarks.drift import drift
 from statebook_benchmarks.histogram import Histogram
 from statebook_benchmarks.results import Capacity, Point, RunResult, Trial
 
@@ -105,6 +106,9 @@ def _print_trial(console: Console, point: Point, trial: Trial) -> None:
         console.print(Text(text, style="bold red"))
     if trial.limited_by_generator:
         console.print(Text(f"{point.label}: limited by the generator, a lower bound", style="yellow"))
+    if trial is point.best:
+        for found in drift(trial):
+            console.print(Text(f"{point.label}: {found.what} {found.first} to {found.last}, {found.change:+.1%}"))
     for name, data in trial.extra:
         extra = Histogram.of(data)
         if extra.count and trial is point.best:

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from statebook import AgentStateStore, Batch, Receipt, StateKey, ThreadJournalStore, WriterClaim, load_backend
+from statebook_benchmarks.capacity import Objective
 from statebook_benchmarks.cli import WORKLOAD_NAMES, group, parse_sweep
 from statebook_benchmarks.counters import Counters, listener
 from statebook_benchmarks.results import Parameters
-from statebook_benchmarks.runner import combinations
+from statebook_benchmarks.runner import RunOrder, combinations, run as run_order
+from statebook_benchmarks.summary import RunProgress
 from statebook_benchmarks.trial import TrialOrder, run_trial
 from statebook_benchmarks.workloads import WORKLOADS, Site
 
@@ -145,6 +148,24 @@ def test_a_run_searches_for_its_capacity_writes_it_and_is_compared_and_reported(
         done = CliRunner().invoke(group, command)
         assert done.exit_code == 0, done.output
     assert (tmp_path / "r.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_soak_finds_the_capacity_first_and_runs_below_it() -> None:
+    parameters = Parameters(workload="soak", lanes=1, threads=2, seconds=0.1, warm_up_s=0.0)
+    wanted = RunOrder(
+        url="memory://soak",
+        parameters=parameters,
+        objective=Objective.parse("p50=500ms"),
+        name="soak",
+        command="",
+        trials_max=4,
+    )
+    with RunProgress(Console(quiet=True)) as progress:
+        (point,) = run_order(wanted, progress).points
+    assert point.capacity is not None
+    assert point.best is point.trials[-1]
+    assert point.best.rate == pytest.approx(0.8 * point.capacity.low)
+    assert all(trial.valid for trial in point.trials)
 
 
 def test_a_sweep_runs_every_combination_in_a_labelled_closed_loop() -> None:
