@@ -13,7 +13,7 @@ BELOW = tuple((f"rule-{level}", level, Status.PASS, False) for level in range(3)
 
 def test_the_fault_rules_are_provisional_and_each_names_what_it_kills() -> None:
     rules = [rule for rule in all_rules() if rule.function.__module__.startswith("statebook_conformance.rules.faults_")]
-    assert len(rules) == 9
+    assert len(rules) == 10
     assert {(rule.level, rule.provisional, bool(rule.kills)) for rule in rules} == {(3, True, True)}
 
 
