@@ -150,7 +150,8 @@ class MotoService(_S3Base):
     def start(self) -> None:
         if not self.servers:
             directory = self._directory("moto")
-            binary = find_binary("moto_server", install="run: pip install 'moto[s3]' flask flask-cors", folders=_scripts())
+            hint = "run: pip install 'moto[s3]' flask flask-cors"
+            binary = find_binary("moto_server", install=hint, folders=_scripts())
             command = [str(binary), "-H", "127.0.0.1", "-p", str(self.port)]
             self.servers.append(
                 Server("moto", command, directory=directory, port=self.port, ready=self._answers, ready_within_s=60.0)
