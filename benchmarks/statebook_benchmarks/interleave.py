@@ -12,6 +12,9 @@ import msgspec
 WARM_UP_ROUNDS: Final = 1
 """Rounds whose times are thrown away."""
 
+SIZING_TRIALS: Final = 3
+"""How many trials at least tell how long an operation takes."""
+
 
 class Spent(msgspec.Struct, frozen=True):
     """The time that operations took.
@@ -118,11 +121,17 @@ def interleave(
 
 
 def _size(contender: Contender, round_s: float, operations_max: int) -> int:
-    """Find how many operations take about `round_s`: doubling until a tenth of it is seen."""
-    operations = 1
+    """Find how many operations take about `round_s`, from the fastest of some growing trials.
+
+    The first operation is thrown away, and one slow trial decides nothing: on a busy machine it may have waited.
+    """
+    contender.run(1)
+    operations, best, trials = 1, float("inf"), 0
     while True:
-        seconds = contender.run(operations).seconds
-        if seconds >= round_s / 10 or operations >= operations_max:
-            wanted = int(operations * round_s / max(seconds, 1e-9))
-            return max(1, min(operations_max, wanted))
-        operations = min(operations_max, operations * 4)
+        best = min(best, contender.run(operations).seconds / operations)
+        trials += 1
+        enough = best * operations >= round_s / 4 and trials >= SIZING_TRIALS
+        if enough or operations >= operations_max:
+            return max(1, min(operations_max, int(round_s / max(best, 1e-9))))
+        if best * operations < round_s / 4:
+            operations = min(operations_max, operations * 4)

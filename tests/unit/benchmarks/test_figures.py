@@ -100,6 +100,17 @@ def test_rounds_take_turns_and_each_contender_is_in_each_round() -> None:
     assert [timing.operations for timing in timings] == [10, 10]
 
 
+class ColdStart(Counting):
+    def run(self, operations: int) -> Spent:
+        self._log.append(self.name)
+        return Spent(0.5 if len(self._log) <= 2 else operations * 0.0001, 0.0001)
+
+
+def test_a_slow_first_operation_does_not_make_the_rounds_short() -> None:
+    (timing,) = interleave([ColdStart("cold", [])], rounds=3, round_s=0.1)
+    assert timing.operations == 1_000
+
+
 def test_a_payload_has_exactly_the_bytes_that_were_asked_for() -> None:
     for size in (2, 3, 256, 600, 2_048, 32_768):
         payload = payload_of(size)
