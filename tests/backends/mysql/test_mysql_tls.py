@@ -67,7 +67,8 @@ class Authority:
 @pytest.fixture(scope="module")
 def authorities(tmp_path_factory: pytest.TempPathFactory) -> tuple[Authority, Authority]:
     directory = tmp_path_factory.mktemp("tls")
-    for each in (directory, directory.parent, directory.parent.parent):
+    made_by_pytest = [parent for parent in directory.parents if parent.name.startswith(("pytest-", "popen-"))]
+    for each in (directory, *made_by_pytest):
         each.chmod(0o755)
     return Authority(directory, "ours"), Authority(directory, "strangers")
 
