@@ -18,8 +18,8 @@ from statebook.codec import digest
 from statebook.errors import DataError
 
 
-class Reference(msgspec.Struct, frozen=True, gc=False):
-    """What a head or an index blob knows of a blob (HEAD-3).
+class Reference(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a head or an index blob knows of a blob (HEAD-3). Stored as an array: a head holds up to 64 a level.
 
     Attributes:
         first: The first position in it.

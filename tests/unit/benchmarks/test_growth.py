@@ -1,7 +1,4 @@
-"""What an append costs does not grow with its journal: calls and bytes, counted at 1e2 to 1e5 batches.
-
-For files up to 1e4: what lies above them is core's journal, which is counted up to 1e5 among core's own tests.
-"""
+"""What an append costs does not grow with its journal: calls and bytes, counted at 1e2 to 1e5 batches."""
 
 from __future__ import annotations
 
@@ -27,8 +24,8 @@ from statebook_benchmarks.counters import Counters
 
 LENGTHS = (100, 1_000, 10_000, 100_000)
 CALLS_STRETCH = 200
-BYTES_STRETCH = 400
-PAGES_STRETCH = 4_000
+# As long as it takes the index of a head to fill a level and empty it again; pages of a b-tree need no less.
+BYTES_STRETCH = 4_000
 KEY = thread_key("growing")
 BATCHES = Batches("growing", events=1, event_bytes=600)
 
@@ -103,7 +100,7 @@ def test_calls_and_bytes_of_an_append_to_sqlite_are_flat(tmp_path: Path) -> None
         for length in LENGTHS:
             journal.grow(length)
             calls[length] = calls_of(journal.append)
-            written[length] = bytes_of(journal.append, PAGES_STRETCH)
+            written[length] = bytes_of(journal.append, BYTES_STRETCH)
     assert within(calls, 1.10), calls
     # Whole pages are written: a level more in a b-tree is a page more, which is the logarithm.
     assert within(written, 1.25), written
@@ -132,9 +129,9 @@ def test_calls_and_bytes_of_an_append_to_a_file_are_flat(tmp_path: Path) -> None
     calls, written = {}, {}
     with closing(open_atomic("memory://growing-file")) as grown:
         journal = Growing(AtomicThreadJournalStore(grown))
-        for length in LENGTHS[:-1]:
+        for length in LENGTHS:
             journal.grow(length)
-            url = f"file://{tmp_path.resolve()}/{length}"
+            url = f"file://{tmp_path.resolve()}/{length}?durability=process"
             with closing(open_atomic(url)) as files:
                 copied(grown, f"t/{KEY.name}", files)
             with closing(open_journal(url)) as store:
@@ -142,5 +139,5 @@ def test_calls_and_bytes_of_an_append_to_a_file_are_flat(tmp_path: Path) -> None
                 calls[length] = calls_of(on_disk.append)
                 written[length] = bytes_of(on_disk.append, BYTES_STRETCH)
     assert within(calls, 1.10), calls
-    # The tail and the receipts are the cost; the index in the head is a saw-tooth of at most 64 references a level.
-    assert within(written, 1.25), written
+    # The tail, the receipts and the mean of the index, which is a saw-tooth of at most 64 references a level.
+    assert within(written, 1.10), written
