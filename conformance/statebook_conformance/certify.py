@@ -21,7 +21,7 @@ from statebook_conformance.report import ProgressView, chapter_table, level_line
 from statebook_conformance.reports.written import write_reports
 from statebook_conformance.rule import Rule
 from statebook_conformance.rules import all_rules
-from statebook_conformance.services.provide import SERVICE_NAMES, Provided, provide
+from statebook_conformance.services.provide import ALL_NAMES, Provided, provide
 from statebook_conformance.services.server import ServiceUnavailable
 from statebook_conformance.statuses import Status
 
@@ -79,7 +79,7 @@ def certify_target(order: Order, console: Console) -> int:
 
 @contextmanager
 def _provided(order: Order, console: Console) -> Iterator[tuple[str, Provided]]:
-    if order.target not in SERVICE_NAMES:
+    if order.target not in ALL_NAMES:
         yield order.target, Provided(order.target, order.provider, order.emulated)
         return
     with console.status(f"starting {order.target}"):

@@ -1,4 +1,4 @@
-"""The command `statebook conformance`: certify, list, explain, verify, replay, self-check."""
+"""The command `statebook conformance`: certify, services, list, explain, verify, replay, matrix, self-check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_USAGE
 from statebook_conformance.report import level_line
 from statebook_conformance.rule import LEVELS, Rule
 from statebook_conformance.rules import all_rules
-from statebook_conformance.services.provide import SERVICE_NAMES
+from statebook_conformance.services.provide import ALL_NAMES
 
 LEVEL_DEFAULT: Final = 2
 """The level that is attempted where none is asked for."""
@@ -29,7 +29,7 @@ class _UrlGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands and (":" in args[0] or args[0] in SERVICE_NAMES):
+        if args and args[0] not in self.commands and (":" in args[0] or args[0] in ALL_NAMES):
             return super().resolve_command(ctx, ["certify", *args])
         return super().resolve_command(ctx, args)
 
@@ -40,6 +40,7 @@ def group() -> None:
 
     \b
     statebook conformance URL            certify (the same as `certify URL`)
+    statebook conformance services       which servers can be had here, and what to install for the others
     statebook conformance list           the rules
     statebook conformance explain RULE   what a rule promises, and what usually breaks it
     statebook conformance verify FILE    check a certificate
@@ -71,8 +72,9 @@ def certify(
 ) -> None:
     """Certify TARGET: a store URL, module:function of a function that gives a backend, or the name of a service.
 
-    A service (redis, redis-sentinel, redis-cluster, mysql, s3, moto) is taken from STATEBOOK_TEST_<NAME>_URL, else it
-    is started here on 127.0.0.1 with a directory of its own, and ended afterwards.
+    A service (redis, redis-sentinel, redis-cluster, mysql, s3, moto; optional redis-new, mysql-oracle, redis-container)
+    is taken from STATEBOOK_TEST_<NAME>_URL, else it is started here on 127.0.0.1 with a directory of its own, and ended
+    afterwards.
 
     Exit status: 0 all passed, 1 a rule failed, 2 wrong command or target, 3 a service or driver is missing, 4 the suite
     itself broke.
@@ -95,6 +97,24 @@ def certify(
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     raise click.exceptions.Exit(code)
+
+
+@group.command()
+def services() -> None:
+    """List the services that can be named as a target: where each would come from here, or what to install.
+
+    Exit status 0 whatever is missing.
+    """
+    from statebook_conformance.services.overview import overview
+
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    table.add_column("service", no_wrap=True)
+    table.add_column("here", no_wrap=True)
+    table.add_column("from, or what to install", overflow="fold")
+    for found in overview():
+        name = f"{found.name} (optional)" if found.optional else found.name
+        table.add_row(name, "yes" if found.there else "no", escape(found.source))
+    Console().print(table)
 
 
 @group.command("list")

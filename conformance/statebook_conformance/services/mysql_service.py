@@ -1,17 +1,16 @@
-"""MariaDB, or MySQL where its server is the one that is found: one server with a data directory of its own."""
+"""MariaDB: one server with a data directory of its own."""
 
 from __future__ import annotations
 
 import os
 import pwd
-import shutil
 import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from statebook_conformance.services.server import Server, ServerFailed, find_binary, free_port
+from statebook_conformance.services.server import Server, ServerFailed, ServiceUnavailable, find_binary, free_port
 from statebook_conformance.services.service import Service
 
 _INSTALL: Final = "install Debian's mariadb-server"
@@ -47,18 +46,18 @@ class MysqlService(Service):
 
     @property
     def provider(self) -> str:
-        text = _run([str(_server()), "--no-defaults", "--version"])
-        words = text.split()
-        version = words[words.index("Ver") + 1] if "Ver" in words else "unknown"
-        return f"local mariadbd {version.partition('-')[0]}"
+        return f"local mariadbd {server_version(run([str(self._binary()), '--no-defaults', '--version']))}"
+
+    def _binary(self) -> Path:
+        return find_binary("mariadbd", install=_INSTALL)
 
     def start(self) -> None:
-        binary = _server()
+        binary = self._binary()
         data = self._directory("data")
         if not self.servers:
             os.chmod(self.directory, 0o755)  # noqa: S103 - the server runs as another user, and must reach its data
             if os.geteuid() == 0:
-                entry = pwd.getpwnam("mysql")
+                entry = _account()
                 os.chown(self.directory, entry.pw_uid, entry.pw_gid)
                 os.chown(data, entry.pw_uid, entry.pw_gid)
             self._install(data)
@@ -70,18 +69,24 @@ class MysqlService(Service):
         installer = find_binary("mariadb-install-db", install=_INSTALL)
         command = [
             *(str(installer), "--no-defaults", f"--datadir={data}"),
-            *("--auth-root-authentication-method=normal", "--skip-test-db", *_as_user()),
+            *("--auth-root-authentication-method=normal", "--skip-test-db", *as_user()),
         ]
-        _run(command)
+        run(command)
 
     def _server(self, binary: Path, data: Path) -> Server:
         directory = self._directory("log")
         command = [
-            *(str(binary), "--no-defaults", f"--datadir={data}", f"--socket={self.socket}", f"--port={self.port}"),
+            *(*self._words(binary), f"--datadir={data}", f"--socket={self.socket}", f"--port={self.port}"),
             *("--bind-address=127.0.0.1", "--skip-name-resolve", f"--pid-file={self.directory / 'mysql.pid'}"),
-            *("--innodb-buffer-pool-size=64M", "--max-connections=300", *_as_user(), *self._settings),
+            *("--innodb-buffer-pool-size=64M", "--max-connections=300", *as_user(), *self._settings),
         ]
-        return Server("mariadbd", command, directory=directory, port=self.port, ready=self._greets, ready_within_s=60.0)
+        return Server(
+            binary.name, command, directory=directory, port=self.port, ready=self._greets, ready_within_s=60.0
+        )
+
+    def _words(self, binary: Path) -> tuple[str, ...]:
+        """How the server's command begins."""
+        return (str(binary), "--no-defaults")
 
     def _greets(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), timeout=2.0) as connection:
@@ -107,24 +112,40 @@ class MysqlService(Service):
             ServerFailed: The server refused it.
         """
         client = find_binary("mariadb", install="install Debian's mariadb-client")
-        return _run([str(client), "--no-defaults", "-N", "-u", "root", f"--socket={self.socket}", "-e", sql])
+        return run([str(client), "--no-defaults", "-N", "-u", "root", f"--socket={self.socket}", "-e", sql])
 
 
-def _server() -> Path:
-    return find_binary("mariadbd", install=_INSTALL)
+def _account() -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam("mysql")
+    except KeyError as error:
+        raise ServiceUnavailable("no server runs as root, and there is no user mysql", install=_INSTALL) from error
 
 
-def _as_user() -> tuple[str, ...]:
+def as_user() -> tuple[str, ...]:
+    """The option by which a server that root starts runs as the user `mysql`."""
     return ("--user=mysql",) if os.geteuid() == 0 else ()
 
 
-def _run(command: Sequence[str]) -> str:
+def server_version(text: str) -> str:
+    """The version in what a server prints of itself: `mysqld  Ver 9.7.4 for Linux`."""
+    words = text.split()
+    return words[words.index("Ver") + 1].partition("-")[0] if "Ver" in words else "unknown"
+
+
+def run(command: Sequence[str]) -> str:
+    """Run a command to its end.
+
+    Args:
+        command: Its words.
+
+    Returns:
+        What it printed.
+
+    Raises:
+        ServerFailed: It failed; the end of what it said is in the message.
+    """
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         raise ServerFailed(f"{Path(command[0]).name} failed: {(done.stderr or done.stdout).strip()[-1_000:]}")
     return done.stdout
-
-
-def mysql_is_there() -> bool:
-    """Tell whether a server binary can be found."""
-    return shutil.which("mariadbd", path=os.environ.get("PATH", "") + ":/usr/sbin") is not None

@@ -13,7 +13,13 @@ from statebook_conformance.services.server import ServiceUnavailable
 from statebook_conformance.services.service import Service
 
 SERVICE_NAMES: Final = ("redis", "redis-sentinel", "redis-cluster", "mysql", "s3", "moto")
-"""The services that can be started here."""
+"""The services that every certification of the networked backends needs."""
+
+OPTIONAL_NAMES: Final = ("redis-new", "mysql-oracle", "redis-container")
+"""Further servers, used where they can be had: a Redis with WAITAOF, Oracle's MySQL, Redis in a container."""
+
+ALL_NAMES: Final = (*SERVICE_NAMES, *OPTIONAL_NAMES)
+"""The services that can be named where a URL can."""
 
 
 class Provided(msgspec.Struct, frozen=True):
@@ -41,29 +47,35 @@ def make_service(name: str) -> Service:
     """Describe a service by name; starts nothing.
 
     Args:
-        name: One of `SERVICE_NAMES`.
+        name: One of `ALL_NAMES`.
 
     Returns:
         The service.
 
     Raises:
+        ServiceUnavailable: It is a container, and no engine answers.
         ValueError: There is no such service.
     """
-    from statebook_conformance.services import mysql_service, redis_service, s3_service
+    from statebook_conformance.services import mysql_oracle, mysql_service, redis_service, s3_service
+    from statebook_conformance.services.container_service import CONTAINED_ONLY, ContainerService
 
+    if name == CONTAINED_ONLY:
+        return ContainerService(name)
     services: dict[str, type[Service]] = {
         service.name: service
         for service in (
             redis_service.RedisService,
+            redis_service.NewRedisService,
             redis_service.RedisSentinelService,
             redis_service.RedisClusterService,
             mysql_service.MysqlService,
+            mysql_oracle.OracleMysqlService,
             s3_service.SeaweedService,
             s3_service.MotoService,
         )
     }
     if name not in services:
-        raise ValueError(f"there is no service {name!r}; there are {', '.join(services)}")
+        raise ValueError(f"there is no service {name!r}; there are {', '.join(ALL_NAMES)}")
     return services[name]()
 
 
@@ -74,7 +86,7 @@ def provide(name: str, environment: Mapping[str, str] | None = None) -> Iterator
     A local binary comes first, then a container where an engine answers.
 
     Args:
-        name: One of `SERVICE_NAMES`.
+        name: One of `ALL_NAMES`.
         environment: The environment; None for this process's.
 
     Yields:
@@ -99,12 +111,18 @@ def _started(name: str, stack: ExitStack) -> Service:
     try:
         return stack.enter_context(make_service(name))
     except ServiceUnavailable as local:
-        from statebook_conformance.services.container_service import ContainerService
+        from statebook_conformance.services.container_service import instead_of
 
-        try:
-            return stack.enter_context(ContainerService(name))
-        except ServiceUnavailable as contained:
-            raise ServiceUnavailable(str(local), install=contained.install) from contained
+        return stack.enter_context(instead_of(name, local))
 
 
-__all__ = ["SERVICE_NAMES", "Provided", "ServiceUnavailable", "make_service", "provide", "variable"]
+__all__ = [
+    "ALL_NAMES",
+    "OPTIONAL_NAMES",
+    "SERVICE_NAMES",
+    "Provided",
+    "ServiceUnavailable",
+    "make_service",
+    "provide",
+    "variable",
+]

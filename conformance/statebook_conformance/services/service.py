@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from statebook_conformance.services.server import Server
+from statebook_conformance.services.server import Server, ServiceUnavailable
 
 
 class Service(ABC):
@@ -63,9 +63,11 @@ class Service(ABC):
         """Start it; what was started is ended again where that fails."""
         try:
             self.start()
-        except BaseException:
+        except BaseException as error:
             for server in reversed(self.servers):
                 server.kill()
+            if isinstance(error, ServiceUnavailable):
+                shutil.rmtree(self.directory, ignore_errors=True)
             raise
         return self
 

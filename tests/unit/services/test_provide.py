@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from statebook_conformance.services import provide as module
-from statebook_conformance.services.provide import SERVICE_NAMES, make_service, provide, variable
+from statebook_conformance.services.provide import OPTIONAL_NAMES, SERVICE_NAMES, make_service, provide, variable
 from statebook_conformance.services.server import ServiceUnavailable, find_binary, free_port
 
 
@@ -17,13 +19,22 @@ def test_a_server_that_the_environment_names_is_used_as_it_is() -> None:
 
 
 def test_every_service_has_a_variable_and_a_description() -> None:
-    for name in SERVICE_NAMES:
+    for name in (*SERVICE_NAMES, "redis-new", "mysql-oracle"):
         assert variable(name) == f"STATEBOOK_TEST_{name.upper().replace('-', '_')}_URL"
-        assert make_service(name).name == name
+        made = make_service(name)
+        shutil.rmtree(made.directory)
+        assert made.name == name
+
+
+def test_the_services_that_a_certification_needs_are_apart_from_the_optional_ones() -> None:
+    assert SERVICE_NAMES == ("redis", "redis-sentinel", "redis-cluster", "mysql", "s3", "moto")
+    assert set(OPTIONAL_NAMES) == {"redis-new", "mysql-oracle", "redis-container"}
 
 
 def test_an_unknown_service_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match="redis-sentinel"):
+        make_service("oracle")
+    with pytest.raises(ValueError, match="redis-container"):
         make_service("oracle")
 
 
