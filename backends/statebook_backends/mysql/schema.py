@@ -25,7 +25,8 @@ _LOCK_WAIT_S: Final = 60
 _ENGINES: Final = (
     "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN (?)"
 )
-_NO_RIGHT: Final = frozenset({1044, 1142, 1227})
+NO_RIGHT: Final = frozenset({1044, 1142, 1227})
+"""The user may not make tables."""
 
 
 def prepare(link: Link, sql: Sql, options: MysqlOptions) -> None:
@@ -91,7 +92,7 @@ def _migrate(link: Link, sql: Sql, options: MysqlOptions) -> None:
             for statement in statements(options.table_prefix):
                 link.run((statement,))
     except Failure as failure:
-        if failure.code in _NO_RIGHT:
+        if failure.code in NO_RIGHT:
             raise _refused(
                 f"this user may not make the tables (error {failure.code}); grant it CREATE on {options.database}, or "
                 f"run {_path()} as another user and open with create=false"
@@ -112,10 +113,7 @@ def _unlock(link: Link, sql: Sql, name: str) -> None:
 
 def _check_engines(link: Link, sql: Sql, options: MysqlOptions) -> None:
     names = tuple(f"{options.table_prefix}{table}" for table in _TABLES)
-    rows = link.run((sql(_ENGINES, names),))[0].rows
-    found = {str(name).lower(): str(engine) for name, engine in rows}
-    for name in names:
-        engine = found.get(name.lower())
+    for name, engine in engines_of(link, sql, names):
         if engine is None:
             raise _refused(f"the table {name} is missing although its neighbours are there; run {_path()}")
         if engine.lower() != "innodb":
@@ -124,16 +122,36 @@ def _check_engines(link: Link, sql: Sql, options: MysqlOptions) -> None:
             )
 
 
-def statements(prefix: str) -> tuple[bytes, ...]:
-    """The statements of `schema.sql` for a prefix; each may be run again.
+def engines_of(link: Link, sql: Sql, names: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
+    """Ask which tables are there, and which engine holds them.
+
+    Args:
+        link: A session.
+        sql: Renders statements.
+        names: The whole names of tables.
+
+    Returns:
+        Each name with its engine, or with None where the table is missing.
+
+    Raises:
+        Failure: The server did not answer.
+    """
+    rows = link.run((sql(_ENGINES, names),))[0].rows
+    found = {str(name).lower(): str(engine) for name, engine in rows}
+    return tuple((name, found.get(name.lower())) for name in names)
+
+
+def statements(prefix: str, file: str = _FILE) -> tuple[bytes, ...]:
+    """The statements of `schema.sql`, or of a file beside it, for a prefix; each may be run again.
 
     Args:
         prefix: The start of all table names.
+        file: The file's name.
 
     Returns:
         The statements.
     """
-    text = files("statebook_backends.mysql").joinpath(_FILE).read_text(encoding="utf-8")
+    text = files("statebook_backends.mysql").joinpath(file).read_text(encoding="utf-8")
     lines = [line.partition("--")[0].rstrip() for line in text.splitlines()]
     plain = "\n".join(line for line in lines if line).replace("sb_", prefix)
     return tuple(part.strip().encode("ascii") for part in plain.split(";") if part.strip())

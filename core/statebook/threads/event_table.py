@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from statebook.errors import BackendUnavailable, JournalCorrupt, StoreClosed
 from statebook.threads.exporting import Delivery, SkippedEvent
@@ -24,6 +24,68 @@ _SKIPPED: Final = (
     "INSERT INTO skipped (journal_id, seq, exporter, event_id, type, user_id, agent_id, session_id, thread_id, reason, "
     "skipped_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (journal_id, seq, exporter) DO NOTHING"
 )
+
+
+EventRow: TypeAlias = "tuple[str, int, str, str, str | None, str, str, str, str | None, str | None, int, int, str]"
+"""A row of `event`, its columns in the order of `event_table.sql`."""
+
+SkippedRow: TypeAlias = "tuple[str, int, str, str, str, str | None, str, str, str, str, int]"
+"""A row of `skipped`, its columns in the order of `event_table.sql`."""
+
+
+def rows_of(delivery: Delivery) -> tuple[EventRow, ...]:
+    """Turn a delivery into rows of `event`.
+
+    Args:
+        delivery: The events.
+
+    Returns:
+        As many rows, in their order.
+    """
+    key = delivery.key
+    return tuple(
+        (
+            delivery.journal_id,
+            event.seq,
+            event.event_id,
+            event.type,
+            key.user_id,
+            key.agent_id,
+            key.session_id,
+            key.thread_id,
+            event.run_id,
+            event.turn_id,
+            event.occurred_at,
+            int(event.required),
+            event.payload.decode(),
+        )
+        for event in delivery.events
+    )
+
+
+def row_of(skipped: SkippedEvent) -> SkippedRow:
+    """Turn the record of a skip into a row of `skipped`.
+
+    Args:
+        skipped: The record.
+
+    Returns:
+        The row.
+    """
+    key = skipped.key
+    return (
+        skipped.journal_id,
+        skipped.seq,
+        skipped.exporter,
+        skipped.event_id,
+        skipped.type,
+        key.user_id,
+        key.agent_id,
+        key.session_id,
+        key.thread_id,
+        skipped.reason,
+        skipped.skipped_at,
+    )
 
 
 class EventTableSink:
@@ -70,25 +132,7 @@ class EventTableSink:
             JournalCorrupt: Another event stands in the place of one of these.
             StoreClosed: The sink was closed.
         """
-        key = delivery.key
-        rows = [
-            (
-                delivery.journal_id,
-                event.seq,
-                event.event_id,
-                event.type,
-                key.user_id,
-                key.agent_id,
-                key.session_id,
-                key.thread_id,
-                event.run_id,
-                event.turn_id,
-                event.occurred_at,
-                int(event.required),
-                event.payload.decode(),
-            )
-            for event in delivery.events
-        ]
+        rows = rows_of(delivery)
         self._write(lambda connection: connection.executemany(_EVENT, rows))
         return delivery.last_seq
 
@@ -102,20 +146,7 @@ class EventTableSink:
             BackendUnavailable: The file cannot be written now.
             StoreClosed: The sink was closed.
         """
-        key = skipped.key
-        row = (
-            skipped.journal_id,
-            skipped.seq,
-            skipped.exporter,
-            skipped.event_id,
-            skipped.type,
-            key.user_id,
-            key.agent_id,
-            key.session_id,
-            key.thread_id,
-            skipped.reason,
-            skipped.skipped_at,
-        )
+        row = row_of(skipped)
         self._write(lambda connection: connection.execute(_SKIPPED, row))
 
     def close(self) -> None:
