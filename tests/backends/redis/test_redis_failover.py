@@ -109,6 +109,7 @@ def _run(writers: list[Writer], kill: Callable[[], None]) -> None:
 def test_a_failover_under_sentinels_loses_nothing_without_a_word(
     sentinel: RedisSentinelService, stores_at: Callable[[str], Stores], make_batch: MakeBatch
 ) -> None:
+    """Case 52: what a master took along is met as a regression or a fence, never as success."""
     stores = stores_at(sentinel.url)
     journal = stores.journal(connect_timeout_s=1, read_timeout_s=2)
     keys = [ThreadKey("user", "agent", "session", f"t{index}") for index in range(WRITERS)]

@@ -285,6 +285,7 @@ def test_a_trim_that_has_read_the_cursors_is_stopped_by_one_that_is_put_back(
 def test_the_collector_deletes_nothing_where_its_barrier_is_lost(
     storage: HonestStorage, store: AtomicThreadJournalStore
 ) -> None:
+    """Case 56: a collector that has lost its race stops."""
     filled(store, 60)
     store.trim(KEY, 50)
     before = dict(storage.blobs)
