@@ -316,21 +316,21 @@ class Appender:
     def _confirm(self, known: KnownHead, request: Request) -> None:
         """Where writes wait for more than the master, make sure that what is answered again has been confirmed.
 
-        `WAIT` looks at what its own connection has written: so the head is written once more (CLAIM-8), and that is
+        `WAIT` looks at what its own connection has written: so the head is written once more as it is, and that is
         waited for.
         """
         if not self._client.waits:
             return
-        barrier(self._client, known, self._new_nonce(), request.batch.batch_id, request.base_seq)
+        barrier(self._client, known, None, request.batch.batch_id, request.base_seq)
 
 
-def barrier(client: Client, known: KnownHead, nonce: str, batch_id: str, base_seq: int) -> bool:
+def barrier(client: Client, known: KnownHead, nonce: str | None, batch_id: str, base_seq: int) -> bool:
     """Write a head once more, changed by generation and nonce only (CLAIM-8, SETTLE-2).
 
     Args:
         client: The client.
         known: The head that must be there.
-        nonce: Fresh.
+        nonce: Fresh; None to write it as it is, only to have it waited for.
         batch_id: The batch that is asked about, for errors.
         base_seq: Its base.
 
@@ -340,7 +340,7 @@ def barrier(client: Client, known: KnownHead, nonce: str, batch_id: str, base_se
     Raises:
         OutcomeUnknown: It was perhaps written.
     """
-    keys, head = known.keys, touched(known.head, nonce)
+    keys, head = known.keys, known.head if nonce is None else touched(known.head, nonce)
     new = KnownHead(keys, known.fixed, head, seal_of(keys, known.fixed, pack_moving(head)), known.window)
     call = script("head", 4).call(
         4,

@@ -183,7 +183,8 @@ class RedisThreadJournalStore(ThreadJournalStore):
                 raise decision.error if isinstance(decision, Refuse) else changing(keys.name, client.backend)
             if isinstance(decision, Done) and not client.waits:
                 return decision.answer
-            if barrier(client, known, self._new_nonce(), batch_id, base_seq):
+            nonce = None if isinstance(decision, Done) else self._new_nonce()
+            if barrier(client, known, nonce, batch_id, base_seq):
                 return decision.answer if isinstance(decision, Done) else None
             jittered_pause(attempt)
         raise changing(keys.name, client.backend)
