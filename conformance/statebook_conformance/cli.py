@@ -220,5 +220,8 @@ def self_check(seed: int, only: tuple[str, ...]) -> None:
     from statebook_conformance.mutants.selfcheck import print_matrix, run_self_check
 
     console = Console()
-    outcome = run_self_check(seed=seed, only=only, console=console)
+    try:
+        outcome = run_self_check(seed=seed, only=only, console=console)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--mutant") from error
     raise click.exceptions.Exit(0 if print_matrix(console, outcome) else EXIT_SUITE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import tempfile
 from collections.abc import Sequence
@@ -92,7 +93,8 @@ def run_self_check(*, seed: int, only: Sequence[str], console: Console, workers:
     mutants = all_mutants()
     for name in only:
         if name not in mutants:
-            raise ValueError(f"there is no mutant {name!r}; there are {', '.join(mutants)}")
+            close = ", ".join(difflib.get_close_matches(name, mutants, n=5, cutoff=0.4)) or "none of a name like it"
+            raise ValueError(f"there is no mutant {name!r}; near it: {close}; `list` names all of them")
     rules = all_rules()
     chosen = {name: mutant for name, mutant in mutants.items() if not only or name in only}
     jobs = [(name, rule.id) for rule in rules for name in rule.kills if name in chosen]
