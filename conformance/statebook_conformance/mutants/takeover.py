@@ -248,13 +248,16 @@ class _FirstFails(BadJournal):
 
 
 class _FirstTwice(BadJournal):
-    """Puts a new journal where it found none, whatever is there by then."""
+    """Puts a new journal where it found none, whatever is there by then.
+
+    It sleeps long enough that processes which start together on a busy machine meet.
+    """
 
     def claim(
         self, key: ThreadKey, writer_id: str, *, replacing: ClaimInfo | Literal[Expect.ANY, Expect.NONE] = ANY
     ) -> WriterClaim:
         if self.inner.head(key) is None:
-            time.sleep(4 * GAP_S)
+            time.sleep(0.1)
             self.inner.delete(key)
         return self.inner.claim(key, writer_id, replacing=replacing)
 
