@@ -27,6 +27,8 @@ from statebook_conformance.statuses import Status
 
 LEVEL_OF_EMULATORS: Final = 1
 """The highest level that an emulator can show: it proves nothing about races."""
+PATIENCE_WITH_EMULATORS: Final = 5.0
+"""By what time-outs of rules are multiplied for an emulator: it shows the shape of an interface, not its speed."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +97,8 @@ def _certify(target: str, provided: Provided, order: Order, console: Console) ->
     started = time.monotonic()
     level = min(order.level, LEVEL_OF_EMULATORS) if provided.emulated else order.level
     rules = select(all_rules(), level=level, only=order.only)
-    engine = Engine(target, seed=order.seed, out=order.out)
+    patience = PATIENCE_WITH_EMULATORS if provided.emulated else 1.0
+    engine = Engine(target, seed=order.seed, out=order.out, patience=patience)
     capabilities = engine.capabilities
     console.print(
         f"[bold]{escape(engine.target.shown)}[/]  durability={capabilities.durability.value} "

@@ -92,6 +92,7 @@ class Engine:
         out: Path | None = None,
         reruns: int = RERUNS,
         rounds: int = ROUNDS_MAX,
+        patience: float = 1.0,
     ) -> None:
         """Take a target; opens nothing.
 
@@ -101,6 +102,7 @@ class Engine:
             out: The directory for histories of failures.
             reruns: How often a failed rule is run again, to tell FAIL from FLAKY.
             rounds: How many rounds a rule gets to reach its evidence floor.
+            patience: By what a rule's time-out is multiplied, for a target that is known to be slow.
 
         Raises:
             InvalidConfiguration: The target's name is wrong.
@@ -110,6 +112,7 @@ class Engine:
         self.out = out
         self._reruns = reruns
         self._rounds = rounds
+        self._patience = patience
         self._capabilities: Capabilities | None = None
 
     @property
@@ -219,10 +222,9 @@ class Engine:
             provisional=rule.provisional,
         )
 
-    @staticmethod
-    def _attempt(rule: Rule, body: Callable[[Context], None], context: Context) -> tuple[Status, str]:
+    def _attempt(self, rule: Rule, body: Callable[[Context], None], context: Context) -> tuple[Status, str]:
         try:
-            run_together([lambda: body(context)], timeout_s=rule.timeout_s * context.effort)
+            run_together([lambda: body(context)], timeout_s=rule.timeout_s * context.effort * self._patience)
         except RuleFailure as failure:
             return Status.FAIL, str(failure)
         except Inconclusive as doubt:
