@@ -98,7 +98,7 @@ def _certify(target: str, provided: Provided, order: Order, console: Console) ->
     level = min(order.level, LEVEL_OF_EMULATORS) if provided.emulated else order.level
     rules = select(all_rules(), level=level, only=order.only)
     patience = PATIENCE_WITH_EMULATORS if provided.emulated else 1.0
-    engine = Engine(target, seed=order.seed, out=order.out, patience=patience)
+    engine = Engine(target, seed=order.seed, out=order.out, patience=patience, server=provided.service)
     capabilities = engine.capabilities
     console.print(
         f"[bold]{escape(engine.target.shown)}[/]  durability={capabilities.durability.value} "

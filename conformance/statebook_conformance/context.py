@@ -19,6 +19,7 @@ from statebook.state import AgentStateStore
 from statebook_conformance.checkers.history import Header, History
 from statebook_conformance.checkers.recorder import Recorder
 from statebook_conformance.checkers.verdict import Answer
+from statebook_conformance.control import ServerControl
 from statebook_conformance.processes import Child
 from statebook_conformance.target import Target, TargetBackend
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from statebook_conformance.checkers.history import JsonValue
+    from statebook_conformance.faults.network import Network
+    from statebook_conformance.faults.plans import Source
 
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
@@ -71,6 +74,7 @@ class Context:
         effort: int,
         out: Path | None,
         capabilities: Capabilities,
+        server: ServerControl | None = None,
     ) -> None:
         """Make the context of one run; the engine does."""
         self.target = target
@@ -84,6 +88,8 @@ class Context:
         self.checks = 0
         self.evidence: Counter[str] = Counter()
         self.histories: list[tuple[str, str]] = []
+        self._server = server
+        self._networks: list[Network] = []
         self._opened: list[AtomicJournalStorage | ThreadJournalStore | AgentStateStore | Medium] = []
         self._children: list[Child] = []
         self._others: tuple[Context, ...] = ()
@@ -165,6 +171,7 @@ class Context:
             effort=self.effort,
             out=self.out,
             capabilities=self.capabilities,
+            server=self._server,
         )
         self._others = (*self._others, other)
         return other
@@ -172,6 +179,42 @@ class Context:
     def claims(self, item: Durability | Sharing | Feature) -> bool:
         """Whether the backend declares this, or more."""
         return self.capabilities.offers(item)
+
+    # ------------------------------------------------------------------------------------------------------- faults
+
+    def network(self, source: Source | None = None) -> Network:
+        """A network that can fail, entered: connections that stores make from now on lead through its proxies.
+
+        Args:
+            source: Where requests get their fate from when no plan waits.
+
+        Returns:
+            The network; left at the end of the rule, after the stores are closed.
+        """
+        from statebook_conformance.faults.network import Network
+
+        network = Network(source)
+        network.__enter__()
+        self._networks.append(network)
+        return network
+
+    @property
+    def server(self) -> ServerControl:
+        """The server behind the store, to be stopped, killed and paused.
+
+        Raises:
+            Unavailable: The suite cannot reach it.
+        """
+        control = self._server
+        if control is None:
+            ask = getattr(self.backend, "server_control", None)
+            control = ask() if callable(ask) else None
+        if control is None:
+            raise Unavailable(
+                "the suite cannot stop this server: name a service, such as `redis`, so that it starts one itself, or "
+                "certify a module:function target whose backend has server_control()"
+            )
+        return control
 
     # ------------------------------------------------------------------------------------------------------- checks
 
@@ -337,6 +380,8 @@ class Context:
             except Exception as error:  # noqa: BLE001 - any error of close() is a finding
                 problems.append(f"close() raised {type(error).__name__}: {error}")
         problems.extend(problem for other in self._others for problem in other.close())
+        for network in self._networks:
+            network.close()
         try:
             self.backend.destroy_namespace()
         except (StatebookError, OutcomeUnknown) as error:

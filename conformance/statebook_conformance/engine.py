@@ -17,6 +17,7 @@ import msgspec
 from statebook.capabilities import Capabilities
 from statebook.errors import BackendUnavailable, InvalidConfiguration, MissingDriver, StatebookError
 from statebook_conformance.context import Context, Inconclusive, NotClaimed, RuleFailure, Unavailable
+from statebook_conformance.control import ServerControl
 from statebook_conformance.processes import ChildError
 from statebook_conformance.rule import Rule
 from statebook_conformance.statuses import Status
@@ -93,6 +94,7 @@ class Engine:
         reruns: int = RERUNS,
         rounds: int = ROUNDS_MAX,
         patience: float = 1.0,
+        server: ServerControl | None = None,
     ) -> None:
         """Take a target; opens nothing.
 
@@ -103,6 +105,7 @@ class Engine:
             reruns: How often a failed rule is run again, to tell FAIL from FLAKY.
             rounds: How many rounds a rule gets to reach its evidence floor.
             patience: By what a rule's time-out is multiplied, for a target that is known to be slow.
+            server: The server behind the target, where the suite may stop, kill and pause it.
 
         Raises:
             InvalidConfiguration: The target's name is wrong.
@@ -113,6 +116,7 @@ class Engine:
         self._reruns = reruns
         self._rounds = rounds
         self._patience = patience
+        self._server = server
         self._capabilities: Capabilities | None = None
 
     @property
@@ -199,6 +203,7 @@ class Engine:
             effort=effort,
             out=self.out,
             capabilities=self.capabilities,
+            server=self._server,
         )
         body = _body(rule) if claimed else rule.probe or _nothing
         status, reason = self._attempt(rule, body, context)

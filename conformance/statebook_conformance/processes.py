@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
+
+from statebook_conformance.spawning import FreshProcess, start_process, wait_until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,15 @@ class Child:
         pid: Its process id.
     """
 
-    def __init__(self, target: str, namespace: str, worker: str, params: Mapping[str, JsonValue]) -> None:
+    def __init__(
+        self,
+        target: str,
+        namespace: str,
+        worker: str,
+        params: Mapping[str, JsonValue],
+        *,
+        command: Sequence[str] | None = None,
+    ) -> None:
         """Start the process.
 
         Args:
@@ -37,16 +45,9 @@ class Child:
             namespace: The namespace.
             worker: `module:function`.
             params: Its parameters.
+            command: Run this instead, as a fresh interpreter: a tracer and the worker's own words, for example.
         """
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "statebook_conformance.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-        )
+        self._process = start_process() if command is None else FreshProcess(command)
         self.pid = self._process.pid
         self._worker = worker
         self._events: queue.Queue[dict[str, JsonValue] | None] = queue.Queue()
@@ -60,8 +61,7 @@ class Child:
         self.tell({"target": target, "namespace": namespace, "worker": worker, "params": dict(params)})
 
     def _read_events(self) -> None:
-        stream = self._process.stdout
-        for line in stream or ():
+        for line in self._process.stdout:
             try:
                 self._events.put(cast("dict[str, JsonValue]", json.loads(line)))
             except ValueError:
@@ -69,7 +69,7 @@ class Child:
         self._events.put(None)
 
     def _read_errors(self) -> None:
-        for line in self._process.stderr or ():
+        for line in self._process.stderr:
             self._stderr.append(line)
 
     def tell(self, message: Mapping[str, JsonValue]) -> None:
@@ -78,11 +78,9 @@ class Child:
         Raises:
             ChildError: The process is gone.
         """
-        stream = self._process.stdin
         try:
-            if stream is not None:
-                stream.write(json.dumps(message) + "\n")
-                stream.flush()
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
         except (BrokenPipeError, ValueError) as error:
             raise ChildError(f"worker {self._worker} is gone: {self.errors()}") from error
 
@@ -123,18 +121,18 @@ class Child:
 
     def pause(self) -> None:
         """Stop the process with SIGSTOP, and wait until it stands."""
-        os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+        self._process.signal(signal.SIGSTOP)
+        wait_until_stopped(self.pid)
 
     def resume(self) -> None:
         """Let a stopped process go on."""
-        os.kill(self.pid, signal.SIGCONT)
+        self._process.signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill the process with SIGKILL, and wait until it is gone."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGKILL)
-        self._process.wait(timeout=30)
+        if self._process.running():
+            self._process.signal(signal.SIGKILL)
+        self._process.wait(30.0)
 
     def end(self) -> None:
         """Kill the process if it still runs, and close its pipes."""
@@ -142,11 +140,10 @@ class Child:
         for reader in self._readers:
             reader.join(timeout=10)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                try:
-                    stream.close()
-                except BrokenPipeError:
-                    continue
+            try:
+                stream.close()
+            except BrokenPipeError:
+                continue
 
     def errors(self) -> str:
         """The end of what the process wrote to its error output."""

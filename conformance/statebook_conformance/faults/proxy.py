@@ -43,6 +43,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
         connections: Accepted connections.
         requests: Pieces that came from clients.
         replies: Pieces that came from the server.
+        sent: Bytes that came from clients.
+        received: Bytes that came from the server.
         faults: Faults that have happened.
         open: Connections that are open now.
     """
@@ -50,8 +52,109 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     connections: int
     requests: int
     replies: int
+    sent: int
+    received: int
     faults: int
     open: int
+
+    def __add__(self, other: Counts) -> Counts:
+        """Both together."""
+        fields = self.__struct_fields__
+        return Counts(**{name: getattr(self, name) + getattr(other, name) for name in fields})
+
+    def __sub__(self, other: Counts) -> Counts:
+        """What was seen since an earlier look."""
+        fields = self.__struct_fields__
+        return Counts(**{name: getattr(self, name) - getattr(other, name) for name in fields})
+
+
+NOTHING: Final = Counts(connections=0, requests=0, replies=0, sent=0, received=0, faults=0, open=0)
+"""Nothing was seen yet."""
+
+
+class Fates:
+    """What happens to the next requests, for one proxy or for several that stand before one system. Safe from threads.
+
+    A request's fate is the first waiting plan that matches it, else what the source says, else nothing.
+    """
+
+    def __init__(self, source: Source | None = None) -> None:
+        """Plan nothing yet.
+
+        Args:
+            source: Where requests get their fate from when no plan waits; see `plans.seeded`. None: they pass.
+        """
+        self._source = source
+        self._plans: deque[Plan] = deque()
+        self._marks: dict[bytes, int] = {}
+        self._number = 0
+        self._lock = threading.Lock()
+
+    def next(self, *plans: Plan) -> None:
+        """Plan what happens to the next requests, one plan a request that matches it, in this order.
+
+        Args:
+            plans: The plans.
+
+        Raises:
+            ValueError: Too many plans wait.
+        """
+        with self._lock:
+            if len(self._plans) + len(plans) > PLANS_MAX:
+                raise ValueError(f"at most {PLANS_MAX} plans can wait")
+            self._plans.extend(plans)
+
+    def clear(self) -> None:
+        """Forget plans that have not happened."""
+        with self._lock:
+            self._plans.clear()
+
+    def follow(self, source: Source | None) -> None:
+        """Take the fate of requests from another source from now on."""
+        with self._lock:
+            self._source = source
+
+    @property
+    def waiting(self) -> int:
+        """How many plans wait."""
+        with self._lock:
+            return len(self._plans)
+
+    def watch(self, mark: bytes) -> None:
+        """Count from now on how often clients send these bytes."""
+        with self._lock:
+            self._marks[mark] = 0
+
+    def sent(self, mark: bytes) -> int:
+        """How often clients have sent the bytes that are watched."""
+        with self._lock:
+            return self._marks[mark]
+
+    def draw(self, carried: bytes, data: bytes) -> tuple[Plan, int]:
+        """The fate of a piece of a request, and its number.
+
+        Args:
+            carried: The end of what came before it on the same connection.
+            data: The piece.
+        """
+        with self._lock:
+            self._number += 1
+            for mark in self._marks:
+                tail = carried[max(0, len(carried) - len(mark) + 1) :]
+                self._marks[mark] += (tail + data).count(mark)
+            if self._plans:
+                match = self._plans[0].match
+                seen = carried[max(0, len(carried) - len(match) + 1) :] + data if match else data
+                return (self._plans.popleft() if match in seen else NO_FAULT), self._number
+            return (NO_FAULT if self._source is None else self._source()), self._number
+
+
+_RUNNING: Final = threading.local()
+
+
+def in_a_proxy() -> bool:
+    """Whether this thread is a proxy's own."""
+    return bool(getattr(_RUNNING, "proxy", False))
 
 
 class _Link:
@@ -66,6 +169,7 @@ class _Link:
         self.from_server, self.to_server = server
         self.reply: Plan = NO_FAULT
         self.carried = b""
+        self.number = 0
 
 
 class FaultProxy:
@@ -73,22 +177,33 @@ class FaultProxy:
 
     Attributes:
         port: The proxy's port, once it runs.
+        fates: What happens to the next requests.
     """
 
-    def __init__(self, upstream_port: int, *, upstream_host: str = "127.0.0.1", source: Source | None = None) -> None:
+    def __init__(
+        self,
+        upstream_port: int,
+        *,
+        upstream_host: str = "127.0.0.1",
+        source: Source | None = None,
+        fates: Fates | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
         """Prepare a proxy; opens nothing.
 
         Args:
             upstream_port: The server's port.
             upstream_host: The server's host.
             source: Where requests get their fate from when no plan waits; see `plans.seeded`. None: they pass.
+            fates: Plans that several proxies share, instead of `source`.
+            host: The loopback address to listen on: 127.0.0.1 or ::1.
         """
         self.port = 0
+        self.fates = Fates(source) if fates is None else fates
+        self._host = host
         self._upstream = upstream_host, upstream_port
-        self._source = source
-        self._plans: deque[Plan] = deque()
         self._log: deque[tuple[int, str]] = deque(maxlen=LOG_MAX)
-        self._connections = self._requests = self._replies = self._faults = 0
+        self._seen = NOTHING
         self._lock = threading.Condition()
         self._links: set[asyncio.Task[None]] = set()
         self._started = threading.Event()
@@ -143,27 +258,17 @@ class FaultProxy:
         Raises:
             ValueError: Too many plans wait.
         """
-        with self._lock:
-            if len(self._plans) + len(plans) > PLANS_MAX:
-                raise ValueError(f"at most {PLANS_MAX} plans can wait")
-            self._plans.extend(plans)
+        self.fates.next(*plans)
 
     def clear(self) -> None:
         """Forget plans that have not happened."""
-        with self._lock:
-            self._plans.clear()
+        self.fates.clear()
 
     @property
     def counts(self) -> Counts:
         """What was seen so far."""
         with self._lock:
-            return Counts(
-                connections=self._connections,
-                requests=self._requests,
-                replies=self._replies,
-                faults=self._faults,
-                open=len(self._links),
-            )
+            return msgspec.structs.replace(self._seen, open=len(self._links))
 
     @property
     def log(self) -> tuple[tuple[int, str], ...]:
@@ -183,29 +288,26 @@ class FaultProxy:
         """
         deadline = time.monotonic() + timeout_s
         with self._lock:
-            while self._faults < count:
+            while self._seen.faults < count:
                 if not self._lock.wait(max(0.0, deadline - time.monotonic())):
-                    return self._faults >= count
+                    return self._seen.faults >= count
             return True
 
-    def _fate(self, carried: bytes, data: bytes) -> tuple[Plan, int]:
+    def _see(self, **more: int) -> None:
         with self._lock:
-            self._requests += 1
-            if self._plans:
-                match = self._plans[0].match
-                seen = carried[max(0, len(carried) - len(match) + 1) :] + data if match else data
-                return (self._plans.popleft() if match in seen else NO_FAULT), self._requests
-            return (NO_FAULT if self._source is None else self._source()), self._requests
+            seen = {name: getattr(self._seen, name) + value for name, value in more.items()}
+            self._seen = msgspec.structs.replace(self._seen, **seen)
 
     def _happened(self, number: int, plan: Plan) -> None:
+        self._see(faults=1)
         with self._lock:
-            self._faults += 1
             self._log.append((number, plan.action.value))
             self._lock.notify_all()
 
     # ---------------------------------------------------------------------------------------------- the loop
 
     def _run(self) -> None:
+        _RUNNING.proxy = True
         try:
             asyncio.run(self._main())
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that starts the proxy
@@ -215,7 +317,7 @@ class FaultProxy:
 
     async def _main(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        listener = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_CHUNK)
+        listener = await asyncio.start_server(self._serve, self._host, 0, limit=_CHUNK)
         self.port = listener.sockets[0].getsockname()[1]
         self._started.set()
         try:
@@ -236,8 +338,8 @@ class FaultProxy:
         if task is None or len(self._links) >= CONNECTIONS_MAX:
             _reset(writer)
             return
+        self._see(connections=1)
         with self._lock:
-            self._connections += 1
             self._links.add(task)
         try:
             await self._connect(reader, writer)
@@ -272,7 +374,9 @@ class FaultProxy:
     async def _carry_requests(self, link: _Link) -> bool:
         """Carry requests until an end. Returns whether the client ended its half and still waits for replies."""
         while data := await link.from_client.read(_CHUNK):
-            plan, number = self._fate(link.carried, data)
+            self._see(requests=1, sent=len(data))
+            plan, number = self.fates.draw(link.carried, data)
+            link.number = number
             link.carried = (link.carried + data)[-_CARRIED:]
             if plan.action is not Action.PASS and not await self._fault(link, plan, number, data):
                 return False
@@ -319,10 +423,8 @@ class FaultProxy:
 
     async def _carry_replies(self, link: _Link) -> None:
         while data := await link.from_server.read(_CHUNK):
-            with self._lock:
-                self._replies += 1
-                number = self._requests
-            plan = link.reply
+            self._see(replies=1, received=len(data))
+            plan, number = link.reply, link.number
             if plan.action in (Action.BLACK_HOLE, Action.LOST_REPLIES):
                 continue
             if plan.action is Action.CUT_REPLY:

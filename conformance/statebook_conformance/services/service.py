@@ -59,6 +59,40 @@ class Service(ABC):
         for server in reversed(self.servers):
             server.stop()
 
+    @property
+    def data_servers(self) -> tuple[Server, ...]:
+        """The servers that hold data; others only watch over them."""
+        return tuple(self.servers)
+
+    def kill(self) -> None:
+        """Kill the servers that hold data with SIGKILL, all at once."""
+        for server in self.data_servers:
+            server.kill()
+
+    def shut_down(self) -> None:
+        """Ask the servers that hold data to end, and wait until they have."""
+        for server in reversed(self.data_servers):
+            server.stop()
+
+    def recover(self) -> None:
+        """Start the servers that hold data again, on the same ports and data, and wait until they serve.
+
+        Raises:
+            ServerFailed: One did not start.
+        """
+        for server in self.data_servers:
+            server.start()
+
+    def pause(self) -> None:
+        """Stop the servers that hold data with SIGSTOP."""
+        for server in self.data_servers:
+            server.pause()
+
+    def resume(self) -> None:
+        """Let them go on."""
+        for server in self.data_servers:
+            server.resume()
+
     def __enter__(self) -> Self:
         """Start it; what was started is ended again where that fails."""
         try:
