@@ -7,15 +7,20 @@ import json
 import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from importlib import metadata
 from pathlib import Path
 from typing import Final, cast
 
+import msgspec
+
 from statebook.capabilities import Capabilities
 from statebook.codec import canonical_json
 from statebook_conformance.engine import RuleResult
+from statebook_conformance.profile import Profile, frozen_profiles, profile_of, profile_rules, rule_set_digest
 from statebook_conformance.rule import LEVELS, Rule
 from statebook_conformance.statuses import Status
+from statebook_conformance.waivers import Waiver
 
 CERTIFICATE_VERSION: Final = 1
 """The version of the certificate's form."""
@@ -26,19 +31,6 @@ FILE_NAME: Final = "certificate.json"
 
 class CertificateError(Exception):
     """A certificate does not hold: it was changed, or says more than its rules show."""
-
-
-def rule_set_digest(rules: Iterable[tuple[str, int, bool]]) -> str:
-    """The digest that names an exact set of rules.
-
-    Args:
-        rules: Id, level and whether it is provisional, of each rule.
-
-    Returns:
-        SHA-256 in hex.
-    """
-    entries = [[name, level, provisional] for name, level, provisional in sorted(rules)]
-    return hashlib.sha256(canonical_json(entries)).hexdigest()
 
 
 def derive_level(entries: Iterable[tuple[str, int, Status, bool]]) -> tuple[int | None, tuple[str, ...]]:
@@ -76,6 +68,8 @@ def make_certificate(
     emulated: bool,
     issued_at: str,
     seconds: float,
+    profile: Profile,
+    waivers: Sequence[Waiver] = (),
 ) -> dict[str, object]:
     """Make a certificate from the results of a run.
 
@@ -91,15 +85,13 @@ def make_certificate(
         emulated: Whether the server is an emulator: then no level above 1 is granted.
         issued_at: UTC time of issue, ISO 8601.
         seconds: How long the run took.
+        profile: The rule set of this release.
+        waivers: Failures that were accepted in writing; they raise no level.
 
     Returns:
         The certificate, with its digest.
     """
-    granted, blocked_by = derive_level((r.rule, r.level, r.status, r.provisional) for r in results)
-    if granted is not None and any(not killer for killer in canaries.values()):
-        granted, blocked_by = None, tuple(f"canary {name} survived" for name, killer in canaries.items() if not killer)
-    if emulated and granted is not None and granted > 1:
-        granted, blocked_by = 1, ("the server is an emulator, which proves nothing about races",)
+    granted, blocked_by = _granted(results, canaries, emulated=emulated)
     content: dict[str, object] = {
         "statebook_certificate": CERTIFICATE_VERSION,
         "level": {"granted": granted, "attempted": attempted, "blocked_by": list(blocked_by)},
@@ -120,31 +112,48 @@ def make_certificate(
             "system": f"{platform.system()} {platform.machine()}",
             "statebook": metadata.version("statebook"),
         },
-        "rule_set": {
-            "digest": rule_set_digest((rule.id, rule.level, rule.provisional) for rule in rules),
-            "rules": len(rules),
+        "profile": {
+            "name": profile.name,
+            "release": profile.release,
+            "digest": profile.digest,
+            "rules": list(profile.counts),
+            "provisional_levels": list(profile.provisional_levels),
         },
+        "rule_set": {"digest": rule_set_digest(profile_rules(rules)), "rules": len(rules)},
         "seed": seed,
         "issued_at": issued_at,
         "seconds": round(seconds, 1),
         "canaries": dict(sorted(canaries.items())),
-        "rules": [
-            {
-                "id": result.rule,
-                "level": result.level,
-                "title": result.title,
-                "status": result.status.value,
-                "checks": result.checks,
-                "evidence": dict(result.evidence),
-                "reason": result.reason,
-                "seconds": result.seconds,
-                "histories": [list(entry) for entry in result.histories],
-                "provisional": result.provisional,
-            }
-            for result in results
-        ],
+        "waivers": [{"rule": w.rule, "reason": w.reason, "expires": w.expires.isoformat()} for w in waivers],
+        "rules": [_entry(result) for result in results],
     }
     return {**content, "sha256": _digest(content)}
+
+
+def _granted(
+    results: Sequence[RuleResult], canaries: Mapping[str, str], *, emulated: bool
+) -> tuple[int | None, tuple[str, ...]]:
+    granted, blocked_by = derive_level((r.rule, r.level, r.status, r.provisional) for r in results)
+    if granted is not None and any(not killer for killer in canaries.values()):
+        return None, tuple(f"canary {name} survived" for name, killer in canaries.items() if not killer)
+    if emulated and granted is not None and granted > 1:
+        return 1, ("the server is an emulator, which proves nothing about races",)
+    return granted, blocked_by
+
+
+def _entry(result: RuleResult) -> dict[str, object]:
+    return {
+        "id": result.rule,
+        "level": result.level,
+        "title": result.title,
+        "status": result.status.value,
+        "checks": result.checks,
+        "evidence": dict(result.evidence),
+        "reason": result.reason,
+        "seconds": result.seconds,
+        "histories": [list(entry) for entry in result.histories],
+        "provisional": result.provisional,
+    }
 
 
 def _digest(content: Mapping[str, object]) -> str:
@@ -167,12 +176,29 @@ def write_certificate(certificate: Mapping[str, object], directory: Path) -> Pat
     return path
 
 
-def verify_certificate(path: Path, known: Sequence[Rule]) -> dict[str, object]:
-    """Check a certificate: its digest, its rule set, and that its level follows from its rules.
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """What counts of a rule in a certificate.
+
+    Attributes:
+        id: The rule.
+        level: Its level.
+        status: What became of it.
+        provisional: Whether it blocks no level.
+        checks: How many checks were counted.
+    """
+
+    id: str
+    level: int
+    status: Status
+    provisional: bool
+    checks: int
+
+
+def read_certificate(path: Path) -> dict[str, object]:
+    """Read a certificate of any rule set: its digest matches, and its level follows from its rules.
 
     Args:
         path: The file.
-        known: The rules of this release.
 
     Returns:
         The certificate.
@@ -182,52 +208,137 @@ def verify_certificate(path: Path, known: Sequence[Rule]) -> dict[str, object]:
     """
     try:
         certificate = cast("dict[str, object]", json.loads(path.read_bytes()))
-        content = {name: value for name, value in certificate.items() if name != "sha256"}
-        rules = cast("list[dict[str, object]]", content["rules"])
-        rows = [
-            (
-                str(r["id"]),
-                cast("int", r["level"]),
-                Status(r["status"]),
-                bool(r["provisional"]),
-                cast("int", r["checks"]),
+        if certificate.get("statebook_certificate") != CERTIFICATE_VERSION:
+            raise CertificateError(
+                f"{path} is no certificate of version {CERTIFICATE_VERSION}, which this release reads"
             )
-            for r in rules
-        ]
-        level = cast("dict[str, object]", content["level"])
-        attempted = cast("int", level["attempted"])
-        canaries = cast("dict[str, str]", content["canaries"])
-        environment = cast("dict[str, object]", content["environment"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        content = {name: value for name, value in certificate.items() if name != "sha256"}
+        if certificate.get("sha256") != _digest(content):
+            raise CertificateError(f"the digest of {path} does not match: the certificate was changed")
+        _check_level(certificate, _rows(certificate))
+        _check_waivers(certificate)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CertificateError(f"{path} is no certificate: {error}") from error
-    if certificate.get("statebook_certificate") != CERTIFICATE_VERSION:
-        raise CertificateError("this release reads certificates of another version only")
-    if certificate.get("sha256") != _digest(content):
-        raise CertificateError("the digest does not match: the certificate was changed")
-    _check_rule_set(rows, known, attempted)
-    granted, _ = derive_level((name, at, status, provisional) for name, at, status, provisional, _ in rows)
-    if any(status is Status.PASS and not checks for _, _, status, _, checks in rows):
+    return certificate
+
+
+def verify_certificate(path: Path, known: Sequence[Rule], frozen: Sequence[Profile] | None = None) -> dict[str, object]:
+    """Check a certificate: its digest, its rule set, and that its level follows from its rules.
+
+    Args:
+        path: The file.
+        known: The rules of this release.
+        frozen: The profiles of releases; None for those that the package carries.
+
+    Returns:
+        The certificate. Its profile may be an older one that is known; see `profile_note`.
+
+    Raises:
+        CertificateError: It does not hold, or was made with a rule set that is not known here; says why.
+    """
+    certificate = read_certificate(path)
+    profiles = frozen_profiles() if frozen is None else frozen
+    _check_rule_set(certificate, _rows(certificate), profile_of(known, profiles), profiles)
+    return certificate
+
+
+def profile_note(certificate: Mapping[str, object], known: Sequence[Rule]) -> str:
+    """Which profile a certificate was made with, and whether it is the one of this release.
+
+    Args:
+        certificate: The certificate.
+        known: The rules of this release.
+
+    Returns:
+        A few words.
+    """
+    current = profile_of(known)
+    stated = cast("Mapping[str, object] | None", certificate.get("profile"))
+    if stated is None or stated["digest"] == current.digest:
+        return f"{_named(stated)}, the rule set of this release"
+    return f"{_named(stated)}; this release certifies with {_described(current)}"
+
+
+def _rows(certificate: Mapping[str, object]) -> tuple[Row, ...]:
+    return tuple(
+        Row(
+            id=str(entry["id"]),
+            level=cast("int", entry["level"]),
+            status=Status(entry["status"]),
+            provisional=bool(entry["provisional"]),
+            checks=cast("int", entry["checks"]),
+        )
+        for entry in cast("Sequence[Mapping[str, object]]", certificate["rules"])
+    )
+
+
+def _check_level(certificate: Mapping[str, object], rows: Sequence[Row]) -> None:
+    level = cast("Mapping[str, object]", certificate["level"])
+    canaries = cast("Mapping[str, str]", certificate["canaries"])
+    environment = cast("Mapping[str, object]", certificate["environment"])
+    if len({row.id for row in rows}) != len(rows):
+        raise CertificateError("a rule stands in the certificate twice")
+    if any(row.status is Status.PASS and not row.checks for row in rows):
         raise CertificateError("a rule passed without a check")
+    granted, _ = derive_level((row.id, row.level, row.status, row.provisional) for row in rows)
     if granted is not None and any(not killer for killer in canaries.values()):
         granted = None
     if environment.get("emulated") and granted is not None:
         granted = min(granted, 1)
     if level["granted"] != granted:
         raise CertificateError(f"the certificate grants level {level['granted']}, its rules show {granted}")
-    return certificate
 
 
-def _check_rule_set(rows: Sequence[tuple[str, int, Status, bool, int]], known: Sequence[Rule], attempted: int) -> None:
-    expected = {rule.id: (rule.level, rule.provisional) for rule in known if rule.level <= attempted}
-    found = {name: (level, provisional) for name, level, _, provisional, _ in rows}
-    if len(found) != len(rows):
-        raise CertificateError("a rule stands in the certificate twice")
+def _check_waivers(certificate: Mapping[str, object]) -> None:
+    waivers = cast("Sequence[Mapping[str, str]]", certificate.get("waivers", []))
+    day = date.fromisoformat(str(certificate["issued_at"])[:10])
+    valid = {waiver["rule"] for waiver in waivers if waiver["reason"] and date.fromisoformat(waiver["expires"]) >= day}
+    bare = sorted({row.id for row in _rows(certificate) if row.status is Status.WAIVED} - valid)
+    if bare:
+        raise CertificateError(f"waived without a valid waiver: {', '.join(bare)}")
+
+
+def _check_rule_set(
+    certificate: Mapping[str, object], rows: Sequence[Row], current: Profile, frozen: Sequence[Profile]
+) -> None:
+    attempted = cast("int", cast("Mapping[str, object]", certificate["level"])["attempted"])
+    stated = cast("Mapping[str, object] | None", certificate.get("profile"))
+    digest = current.digest if stated is None else stated["digest"]
+    profile = next((known for known in (current, *frozen) if known.digest == digest), None)
+    expected = (current if profile is None else profile).up_to(attempted)
+    found = {row.id: row for row in rows}
     missing = sorted(expected.keys() - found.keys())
     unknown = sorted(found.keys() - expected.keys())
-    if missing or unknown:
+    if profile is None or missing or unknown:
+        made = _named(stated) if stated else f"statebook {_release(certificate)}, whose certificates named no profile"
         raise CertificateError(
-            f"the rule set is another one than this release's: missing {missing or 'none'}, unknown {unknown or 'none'}"
+            f"the rule set is another one than this release's: it was made with {made}; this release has "
+            f"{_described(current)}. Missing: {_some(missing)}. Unknown: {_some(unknown)}. "
+            f"Verify it with statebook {_release(certificate)}, or compare it: `statebook conformance compare`"
         )
-    changed = sorted(name for name in expected if expected[name] != found[name])
+    changed = sorted(
+        name
+        for name, rule in expected.items()
+        if (rule.level, rule.provisional) != (found[name].level, found[name].provisional)
+    )
     if changed:
-        raise CertificateError(f"level or standing of these rules was changed: {changed}")
+        raise CertificateError(f"level or standing of these rules was changed: {', '.join(changed)}")
+
+
+def _release(certificate: Mapping[str, object]) -> str:
+    return str(cast("Mapping[str, object]", certificate["environment"]).get("statebook", "of another release"))
+
+
+def _named(stated: Mapping[str, object] | None) -> str:
+    if stated is None:
+        return "no named profile"
+    return f"profile {stated['name']} of statebook {stated['release']} (digest {str(stated['digest'])[:12]})"
+
+
+def _described(profile: Profile) -> str:
+    return f"profile {profile.name} of statebook {profile.release} (digest {profile.digest[:12]})"
+
+
+def _some(names: Sequence[str], limit: int = 8) -> str:
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + rest if names else "none"

@@ -1,23 +1,28 @@
-"""The command `statebook conformance`: certify, services, list, explain, verify, replay, matrix, self-check."""
+"""The command `statebook conformance`: certify, verify, compare, differential, replay, matrix, and more."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from statebook_conformance.certificate import CertificateError, verify_certificate
+from statebook_conformance.certificate import CertificateError, profile_note, read_certificate, verify_certificate
 from statebook_conformance.engine import select
 from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_USAGE
+from statebook_conformance.profile import frozen_profiles, profile_of, write_profile
 from statebook_conformance.report import level_line
+from statebook_conformance.reports.parts import provisional_sentence
 from statebook_conformance.rule import LEVELS, Rule
 from statebook_conformance.rules import all_rules
 from statebook_conformance.services.provide import ALL_NAMES
+from statebook_conformance.waivers import Waiver, WaiverError, make_waiver, read_waivers
 
 LEVEL_DEFAULT: Final = 2
 """The level that is attempted where none is asked for."""
@@ -44,6 +49,8 @@ def group() -> None:
     statebook conformance list           the rules
     statebook conformance explain RULE   what a rule promises, and what usually breaks it
     statebook conformance verify FILE    check a certificate
+    statebook conformance compare A B    what got better or worse from one certificate to the next
+    statebook conformance profile        the exact rule set of this release, and those that are known
     statebook conformance replay FILE    judge a saved history again, without a backend
     statebook conformance matrix FILES   what several certificates grant, side by side
     statebook conformance self-check     show that each rule can fail
@@ -59,6 +66,16 @@ def group() -> None:
 @click.option("--provider", help="Where the server came from, for the certificate.")
 @click.option("--emulated", is_flag=True, help="The server is an emulator: no concurrency level is granted.")
 @click.option("--no-canaries", is_flag=True, help="Do not run known-bad variants along. No certificate.")
+@click.option("--waive", multiple=True, metavar="RULE", help="Accept that this rule fails; needs --reason and --until.")
+@click.option("--reason", "reasons", multiple=True, help="Why, for each --waive in order.")
+@click.option("--until", multiple=True, metavar="YYYY-MM-DD", help="The last day on which it holds, for each --waive.")
+@click.option(
+    "--waivers",
+    "waiver_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A TOML file of waivers: [[waiver]] with rule, reason, expires.",
+)
+@click.option("--github", is_flag=True, help="Write a job summary and annotations for GitHub; elsewhere the same file.")
 def certify(
     *,
     target: str,
@@ -69,6 +86,11 @@ def certify(
     provider: str | None,
     emulated: bool,
     no_canaries: bool,
+    waive: tuple[str, ...],
+    reasons: tuple[str, ...],
+    until: tuple[str, ...],
+    waiver_file: Path | None,
+    github: bool,
 ) -> None:
     """Certify TARGET: a store URL, module:function of a function that gives a backend, or the name of a service.
 
@@ -76,27 +98,42 @@ def certify(
     is taken from STATEBOOK_TEST_<NAME>_URL, else it is started here on 127.0.0.1 with a directory of its own, and ended
     afterwards.
 
-    Exit status: 0 all passed, 1 a rule failed, 2 wrong command or target, 3 a service or driver is missing, 4 the suite
-    itself broke.
+    A waived rule that fails is reported as WAIVED and fails no run, but raises no level either.
+
+    Exit status: 0 all passed or waived, 1 a rule failed, 2 wrong command or target, 3 a service or driver is missing,
+    4 the suite itself broke.
     """
     from statebook_conformance.certify import Order, certify_target
 
     sys.path.insert(0, str(Path.cwd()))
-    order = Order(
-        target=target,
-        level=level,
-        seed=seed,
-        out=out,
-        only=only,
-        provider=provider or "given by URL",
-        emulated=emulated,
-        canaries=not no_canaries and not only,
-    )
     try:
+        order = Order(
+            target=target,
+            level=level,
+            seed=seed,
+            out=out,
+            only=only,
+            provider=provider or "given by URL",
+            emulated=emulated,
+            canaries=not no_canaries and not only,
+            waivers=_waivers(waive, reasons, until, waiver_file),
+            github=github,
+        )
         code = certify_target(order, Console())
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     raise click.exceptions.Exit(code)
+
+
+def _waivers(
+    rules: Sequence[str], reasons: Sequence[str], until: Sequence[str], file: Path | None
+) -> tuple[Waiver, ...]:
+    if not len(rules) == len(reasons) == len(until):
+        raise WaiverError(
+            f"each --waive needs one --reason and one --until: there are {len(rules)}, {len(reasons)} and {len(until)}"
+        )
+    named = tuple(make_waiver(*words) for words in zip(rules, reasons, until, strict=True))
+    return named if file is None else (*read_waivers(file), *named)
 
 
 @group.command()
@@ -170,6 +207,63 @@ def verify(certificate: Path) -> None:
         console.print(f"[bold red]does not hold[/]: {escape(str(error))}", highlight=False)
         raise click.exceptions.Exit(EXIT_FAILED) from error
     console.print(f"[bold]holds[/]: {level_line(content)}", highlight=False)
+    console.print(f"  made with {escape(profile_note(content, all_rules()))}", highlight=False, soft_wrap=True)
+
+
+@group.command("compare")
+@click.argument("old", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("new", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def compare_certificates(old: Path, new: Path, *, as_json: bool) -> None:
+    """Compare two certificates, OLD and NEW: what got worse, got better, appeared or vanished.
+
+    Both are checked first: digest, and level derived from the rules. They may be of different releases: a rule that
+    only one rule set has is shown as such.
+
+    Exit status: 0 nothing got worse, 1 something did, 2 a certificate does not hold.
+    """
+    from statebook_conformance.compare import compare, comparison_json, got_worse, print_comparison
+
+    try:
+        first, second = read_certificate(old), read_certificate(new)
+    except CertificateError as error:
+        raise click.UsageError(f"a certificate does not hold: {error}") from error
+    changes = compare(first, second)
+    if as_json:
+        click.echo(comparison_json(first, second, changes))
+    else:
+        print_comparison(Console(), changes)
+    raise click.exceptions.Exit(EXIT_FAILED if got_worse(changes) else 0)
+
+
+@group.command("profile")
+@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Freeze it: write it to this file.")
+@click.option("--name", help="The name to freeze it under, such as 2026.1.")
+def profile_command(*, save: Path | None, name: str | None) -> None:
+    """Show the profile of this release, which names its exact rule set by digest, and the frozen ones."""
+    console = Console()
+    current = profile_of(all_rules())
+    if (save is None) is not (name is None):
+        raise click.UsageError("--save and --name belong together")
+    if save is not None and name is not None:
+        write_profile(msgspec.structs.replace(current, name=name), save)
+        console.print(f"{save}: {name}, digest {current.digest}", highlight=False, soft_wrap=True)
+        return
+    table = Table(show_edge=False, pad_edge=False, header_style="bold")
+    for column in ("profile", "statebook", "rules by level", "provisional", "digest"):
+        table.add_column(column, overflow="fold")
+    frozen = frozen_profiles()
+    for shown in (current, *(known for known in frozen if known.digest != current.digest)):
+        table.add_row(
+            f"{shown.name} (this release)" if shown is current else shown.name,
+            shown.release,
+            ", ".join(f"{level}: {count}" for level, count in enumerate(shown.counts)),
+            str(sum(rule.provisional for rule in shown.rules)),
+            shown.digest,
+        )
+    console.print(table)
+    for level in current.provisional_levels:
+        console.print(provisional_sentence(level), highlight=False)
 
 
 @group.command()

@@ -78,8 +78,9 @@ class ProgressView:
 def failure_text(result: RuleResult) -> str:
     """A failed rule for the terminal: promise, facts, usual cause, how to repeat it."""
     colour = COLOURS[result.status]
+    standing = " [dim](provisional, blocks nothing)[/]" if result.provisional else ""
     lines = [
-        f"[{colour}]{result.status.name}[/] [bold]{escape(result.rule)}[/] {escape(result.title)}",
+        f"[{colour}]{result.status.name}[/]{standing} [bold]{escape(result.rule)}[/] {escape(result.title)}",
         f"    {escape(result.reason)}",
     ]
     if result.hint:

@@ -22,6 +22,8 @@ _COLOURS: Final = {None: "#c0392b", 0: "#d68910", 1: "#b7950b", 2: "#2e7d32", 3:
 def junit(parts: Parts) -> bytes:
     """JUnit XML: one test case a rule; what is not claimed or waived is skipped, what broke in the suite is an error.
 
+    A provisional rule that did not pass is skipped too: it blocks nothing.
+
     Args:
         parts: The certificate.
 
@@ -47,7 +49,8 @@ def junit(parts: Parts) -> bytes:
         )
         kind = _junit_kind(rule)
         if kind is not None:
-            mark = ET.SubElement(case, kind, message=_xml_text(f"{rule.status.name}: {rule.title}"))
+            standing = "provisional, " if rule.provisional else ""
+            mark = ET.SubElement(case, kind, message=_xml_text(f"{standing}{rule.status.name}: {rule.title}"))
             mark.text = _xml_text(rule.reason)
     document: bytes = ET.tostring(suite, encoding="utf-8", xml_declaration=True)
     return document
@@ -56,7 +59,7 @@ def junit(parts: Parts) -> bytes:
 def _junit_kind(rule: RuleRow) -> str | None:
     if rule.status is Status.PASS:
         return None
-    if rule.status in (Status.NOT_CLAIMED, Status.WAIVED):
+    if rule.provisional or rule.status in (Status.NOT_CLAIMED, Status.WAIVED):
         return "skipped"
     return "error" if rule.status in (Status.ERROR, Status.VACUOUS, Status.UNAVAILABLE) else "failure"
 
@@ -80,12 +83,13 @@ def ctrf(parts: Parts) -> bytes:
     tests = [
         {
             "name": rule.id,
-            "status": _CTRF_STATUS.get(rule.status, "failed"),
+            "status": _ctrf_status(rule),
             "duration": round(rule.seconds * 1_000),
             "message": rule.reason,
             "suite": f"level {rule.level}",
             "rawStatus": rule.status.value,
             "flaky": rule.status is Status.FLAKY,
+            "tags": ["provisional"] if rule.provisional else [],
         }
         for rule in parts.rules
     ]
@@ -100,10 +104,15 @@ def ctrf(parts: Parts) -> bytes:
             "tool": {"name": "statebook conformance"},
             "summary": {"tests": len(tests), **counts, "start": 0, "stop": round(parts.seconds * 1_000)},
             "tests": tests,
-            "environment": dict(parts.environment),
+            "environment": {**dict(parts.environment), "profile": parts.profile},
         },
     }
     return json.dumps(report, indent=1).encode()
+
+
+def _ctrf_status(rule: RuleRow) -> str:
+    status = _CTRF_STATUS.get(rule.status, "failed")
+    return "other" if rule.provisional and status == "failed" else status
 
 
 def shields(parts: Parts) -> bytes:

@@ -24,6 +24,7 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
         reason: Why it is not PASS, or an empty text.
         seconds: How long it took.
         histories: Checker and digest of each judged history.
+        provisional: Whether it is reported only, and blocks no level.
     """
 
     id: str
@@ -35,11 +36,26 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     seconds: float
     histories: tuple[tuple[str, str], ...]
+    provisional: bool = False
 
     @property
     def chapter(self) -> str:
         """The chapter of the contract, such as `APPEND`."""
         return self.id.partition("-")[0]
+
+
+class WaiverRow(msgspec.Struct, frozen=True):
+    """A waiver of a certificate.
+
+    Attributes:
+        rule: The rule.
+        reason: Why its failure is accepted.
+        expires: The last day on which that holds.
+    """
+
+    rule: str
+    reason: str
+    expires: str
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +75,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         issued_at: When, ISO 8601.
         seconds: How long.
         sha256: The digest of the certificate.
+        profile: The rule set, in words.
+        provisional_levels: Levels that were attempted and have provisional rules only.
+        waivers: Failures that were accepted in writing.
     """
 
     backend: str
@@ -74,11 +93,30 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     issued_at: str
     seconds: float
     sha256: str
+    profile: str
+    provisional_levels: tuple[int, ...]
+    waivers: tuple[WaiverRow, ...]
 
     @property
     def level_name(self) -> str:
         """The level in words."""
         return "no level" if self.granted is None else f"level {self.granted} · {LEVELS[self.granted]}"
+
+    @property
+    def failed(self) -> tuple[RuleRow, ...]:
+        """The rules that block a level, worst first; provisional ones are not among them."""
+        bad = [rule for rule in self.rules if not rule.status.grants and not rule.provisional]
+        return tuple(sorted(bad, key=lambda rule: rule.status.rank))
+
+    @property
+    def provisional(self) -> tuple[RuleRow, ...]:
+        """The provisional rules."""
+        return tuple(rule for rule in self.rules if rule.provisional)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about levels that cannot be granted yet."""
+        return tuple(provisional_sentence(level) for level in self.provisional_levels)
 
     @property
     def chapters(self) -> tuple[str, ...]:
@@ -89,6 +127,14 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     def levels(self) -> tuple[int, ...]:
         """The levels that have rules, ascending."""
         return tuple(sorted({rule.level for rule in self.rules}))
+
+
+def provisional_sentence(level: int) -> str:
+    """The sentence about a level that has provisional rules only."""
+    return (
+        f"Level {level} ({LEVELS[level]}) has provisional rules only: they are reported, block nothing, and the level "
+        "cannot be granted yet."
+    )
 
 
 def parts_of(certificate: Mapping[str, object]) -> Parts:
@@ -105,6 +151,7 @@ def parts_of(certificate: Mapping[str, object]) -> Parts:
     claims = cast("Mapping[str, object]", certificate["claims"])
     environment = dict(cast("Mapping[str, object]", certificate["environment"]))
     server = cast("Sequence[Sequence[str]]", environment.pop("server"))
+    rules = tuple(_row(entry) for entry in cast("Sequence[Mapping[str, object]]", certificate["rules"]))
     return Parts(
         backend=subject["backend"],
         target=subject["target"],
@@ -117,12 +164,30 @@ def parts_of(certificate: Mapping[str, object]) -> Parts:
             *((f"server: {pair[0]}", pair[1]) for pair in server),
         ),
         canaries=tuple(cast("Mapping[str, str]", certificate["canaries"]).items()),
-        rules=tuple(_row(entry) for entry in cast("Sequence[Mapping[str, object]]", certificate["rules"])),
+        rules=rules,
         seed=cast("int", certificate["seed"]),
         issued_at=str(certificate["issued_at"]),
         seconds=float(cast("float", certificate["seconds"])),
         sha256=str(certificate["sha256"]),
+        profile=_profile(certificate),
+        provisional_levels=tuple(
+            number
+            for number in sorted({rule.level for rule in rules})
+            if all(rule.provisional for rule in rules if rule.level == number)
+        ),
+        waivers=tuple(
+            WaiverRow(waiver["rule"], waiver["reason"], waiver["expires"])
+            for waiver in cast("Sequence[Mapping[str, str]]", certificate.get("waivers", []))
+        ),
     )
+
+
+def _profile(certificate: Mapping[str, object]) -> str:
+    stated = cast("Mapping[str, object] | None", certificate.get("profile"))
+    rule_set = cast("Mapping[str, object]", certificate["rule_set"])
+    if stated is None:
+        return f"not named, {rule_set['rules']} rules"
+    return f"{stated['name']} of statebook {stated['release']}, {rule_set['rules']} rules run"
 
 
 def _row(entry: Mapping[str, object]) -> RuleRow:
@@ -136,6 +201,7 @@ def _row(entry: Mapping[str, object]) -> RuleRow:
         reason=str(entry["reason"]),
         seconds=float(cast("float", entry["seconds"])),
         histories=tuple((h[0], h[1]) for h in cast("Sequence[Sequence[str]]", entry["histories"])),
+        provisional=bool(entry["provisional"]),
     )
 
 
