@@ -138,7 +138,9 @@ def open_writer(settings: FileSettings, *, sleep: Callable[[float], None] = time
         BackendUnavailable: It stayed locked, or the file system refused.
     """
     if _size(settings.path + "-wal"):
-        with closing(_connect(settings, "ro")) as viewer:
+        # A rollback journal beside the log is what a loss of power leaves while a database is made; only a connection
+        # that may write can roll it back.
+        with closing(_connect(settings, "rw" if _size(settings.path + "-journal") else "ro")) as viewer:
             _guarded(lambda: _is_new(viewer, settings.path), settings)
     connection = _connect(settings, "rwc")
     try:
