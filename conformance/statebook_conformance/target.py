@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 from statebook.atomic import AtomicJournalStorage
 from statebook.errors import InvalidConfiguration
+from statebook.format_fixtures import FormatFixtures
 from statebook.journal import ThreadJournalStore
 from statebook.medium import Medium
 from statebook.options import StoreUrl
@@ -43,6 +44,10 @@ class TargetBackend(Protocol):
 
     def open_medium(self) -> Medium | None:
         """Open the raw medium, or None where the backend shows none."""
+        ...
+
+    def open_fixtures(self) -> FormatFixtures | None:
+        """Open what earlier releases stored, or None where the backend keeps none."""
         ...
 
     def destroy_namespace(self) -> bool:

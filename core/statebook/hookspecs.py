@@ -13,6 +13,7 @@ from typing import Final
 import pluggy
 
 from statebook.atomic import AtomicJournalStorage
+from statebook.format_fixtures import FormatFixtures
 from statebook.journal import ThreadJournalStore
 from statebook.medium import Medium
 from statebook.options import BackendOptions, StoreUrl
@@ -123,6 +124,22 @@ def statebook_open_medium(options: BackendOptions) -> Medium | None:
 
     Returns:
         The medium, or None where nothing is stored outside of the process.
+
+    Raises:
+        BackendUnavailable: The engine does not answer.
+    """
+    raise AssertionError("a specification is not called")
+
+
+@hookspec(firstresult=True)
+def statebook_open_fixtures(options: BackendOptions) -> FormatFixtures | None:
+    """Show what earlier releases stored, and plant it into the namespace of the options, for conformance (FORMAT-4).
+
+    Args:
+        options: What `statebook_options` returned.
+
+    Returns:
+        The fixtures, or None where none are kept.
 
     Raises:
         BackendUnavailable: The engine does not answer.

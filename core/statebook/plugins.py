@@ -16,6 +16,7 @@ from statebook import hookspecs
 from statebook.atomic import AtomicJournalStorage
 from statebook.capabilities import Durability, Feature, Sharing
 from statebook.errors import InvalidConfiguration, InvalidKey, MissingDriver, UnknownBackend, UnsupportedCapability
+from statebook.format_fixtures import FormatFixtures
 from statebook.journal import ThreadJournalStore
 from statebook.keys import check_id
 from statebook.medium import Medium
@@ -141,6 +142,18 @@ class Backend:
         """
         medium: Medium | None = self._manager.hook.statebook_open_medium(options=self.options)
         return medium
+
+    def open_fixtures(self) -> FormatFixtures | None:
+        """Show what earlier releases stored, for conformance (FORMAT-4).
+
+        Returns:
+            The fixtures, or None where the backend keeps none.
+
+        Raises:
+            BackendUnavailable: The engine does not answer.
+        """
+        fixtures: FormatFixtures | None = self._manager.hook.statebook_open_fixtures(options=self.options)
+        return fixtures
 
     def destroy_namespace(self) -> bool:
         """Remove everything that is stored in the namespace, tombstones included.

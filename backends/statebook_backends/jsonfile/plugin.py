@@ -11,6 +11,7 @@ from statebook_backends.jsonfile.options import JsonFileOptions
 
 if TYPE_CHECKING:
     from statebook.atomic import AtomicJournalStorage
+    from statebook.format_fixtures import FormatFixtures
     from statebook.medium import Medium
 
 
@@ -43,6 +44,15 @@ def statebook_open_medium(options: BackendOptions) -> Medium:
     from statebook_backends.jsonfile.medium import JsonFileMedium
 
     return JsonFileMedium(_own(options))
+
+
+@hookimpl
+def statebook_open_fixtures(options: BackendOptions) -> FormatFixtures:
+    """Show what earlier releases stored."""
+    from statebook.format_fixtures import MediumFixtures
+    from statebook_backends.jsonfile.medium import JsonFileMedium
+
+    return MediumFixtures("statebook_backends.jsonfile", JsonFileMedium(_own(options)))
 
 
 def _own(options: BackendOptions) -> JsonFileOptions:

@@ -12,6 +12,7 @@ from statebook_backends.redis.options import RedisOptions, options_of
 
 if TYPE_CHECKING:
     from statebook.atomic import AtomicJournalStorage
+    from statebook.format_fixtures import FormatFixtures
     from statebook.journal import ThreadJournalStore
     from statebook.medium import Medium
     from statebook.state import AgentStateStore
@@ -69,6 +70,15 @@ def statebook_open_medium(options: BackendOptions) -> Medium:
         from statebook_backends.redis.medium import RedisMedium
 
     return RedisMedium(_own(options))
+
+
+@hookimpl
+def statebook_open_fixtures(options: BackendOptions) -> FormatFixtures:
+    """Show what earlier releases stored."""
+    with driver(_INSTALL):
+        from statebook_backends.redis.format_fixtures import RedisFixtures
+
+    return RedisFixtures(_own(options))
 
 
 def _own(options: BackendOptions) -> RedisOptions:

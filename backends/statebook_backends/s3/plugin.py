@@ -12,6 +12,7 @@ from statebook_backends.s3.options import S3Options
 
 if TYPE_CHECKING:
     from statebook.atomic import AtomicJournalStorage
+    from statebook.format_fixtures import FormatFixtures
     from statebook.medium import Medium
 
 _INSTALL = 'python -m pip install "statebook[s3]"'
@@ -49,6 +50,16 @@ def statebook_open_medium(options: BackendOptions) -> Medium:
         from statebook_backends.s3.medium import S3Medium
 
     return S3Medium(_own(options))
+
+
+@hookimpl
+def statebook_open_fixtures(options: BackendOptions) -> FormatFixtures:
+    """Show what earlier releases stored."""
+    with driver(_INSTALL):
+        from statebook_backends.s3.medium import S3Medium
+    from statebook.format_fixtures import MediumFixtures
+
+    return MediumFixtures("statebook_backends.s3", S3Medium(_own(options)))
 
 
 def _own(options: BackendOptions) -> S3Options:

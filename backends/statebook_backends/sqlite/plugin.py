@@ -12,6 +12,7 @@ from statebook_backends.sqlite.options import SqliteOptions
 
 if TYPE_CHECKING:
     from statebook.atomic import AtomicJournalStorage
+    from statebook.format_fixtures import FormatFixtures
     from statebook.journal import ThreadJournalStore
     from statebook.medium import Medium
     from statebook.state import AgentStateStore
@@ -69,6 +70,14 @@ def statebook_open_medium(options: BackendOptions) -> Medium:
         from statebook_backends.sqlite.medium import SqliteMedium
 
     return SqliteMedium(_own(options))
+
+
+@hookimpl
+def statebook_open_fixtures(options: BackendOptions) -> FormatFixtures:
+    """Show what earlier releases stored."""
+    from statebook_backends.sqlite.format_fixtures import SqliteFixtures
+
+    return SqliteFixtures(_own(options))
 
 
 def _own(options: BackendOptions) -> SqliteOptions:

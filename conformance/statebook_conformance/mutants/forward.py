@@ -7,6 +7,7 @@ from typing import Literal
 
 from statebook.atomic import AtomicJournalStorage, CommitConflict, HeadRecord, NamePage
 from statebook.capabilities import Capabilities
+from statebook.format_fixtures import FormatFixtures
 from statebook.journal import ThreadJournalStore
 from statebook.keys import SessionKey, StateKey, ThreadKey, ThreadScope
 from statebook.medium import Medium
@@ -222,6 +223,10 @@ class ForwardBackend:
     def open_medium(self) -> Medium | None:
         """The inner medium."""
         return self.inner.open_medium()
+
+    def open_fixtures(self) -> FormatFixtures | None:
+        """The inner backend's fixtures."""
+        return self.inner.open_fixtures()
 
     def destroy_namespace(self) -> bool:
         """Clean as the inner backend does."""
