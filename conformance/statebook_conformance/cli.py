@@ -16,6 +16,7 @@ from rich.table import Table
 from statebook_conformance.certificate import CertificateError, profile_note, read_certificate, verify_certificate
 from statebook_conformance.engine import select
 from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_USAGE
+from statebook_conformance.fixtures_command import fixtures
 from statebook_conformance.profile import frozen_profiles, profile_of, write_profile
 from statebook_conformance.report import level_line
 from statebook_conformance.reports.parts import provisional_sentence
@@ -319,3 +320,6 @@ def self_check(seed: int, only: tuple[str, ...]) -> None:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--mutant") from error
     raise click.exceptions.Exit(0 if print_matrix(console, outcome) else EXIT_SUITE)
+
+
+group.add_command(fixtures)
