@@ -11,7 +11,7 @@ from statebook.atomic import AtomicJournalStorage, CommitConflict
 from statebook.atomic_head import StoredHead
 from statebook.atomic_moves import Decision, JournalHeads, Write
 from statebook.codec import seal, unseal
-from statebook.contention import TRIES_MAX
+from statebook.contention import Contention
 from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown, StatebookError
 from statebook.keys import ThreadKey, encode_id
 from statebook.model import PAGE_MAX, ExportCursor
@@ -61,7 +61,7 @@ class CursorRecords:
         storage: AtomicJournalStorage,
         heads: JournalHeads,
         new_nonce: Callable[[], str],
-        pause: Callable[[int], None],
+        contention: Contention,
     ) -> None:
         """Work over a storage.
 
@@ -69,12 +69,12 @@ class CursorRecords:
             storage: The storage.
             heads: Reads the journals' heads.
             new_nonce: Fresh randomness.
-            pause: Waits between lost attempts.
+            contention: Bounds lost attempts.
         """
         self._storage = storage
         self._heads = heads
         self._new_nonce = new_nonce
-        self._pause = pause
+        self._contention = contention
 
     def open(self, key: ThreadKey, exporter: str) -> ExportCursor:
         """Open a cursor (CURSOR-2)."""
@@ -89,7 +89,7 @@ class CursorRecords:
             created = record is None
             return plan_open_cursor(head, record, key, exporter, nonce=nonce)
 
-        for _ in range(TRIES_MAX):
+        for _ in self._contention.attempts():
             cursor = self._move(key, exporter, judge)
             if not created or not self._passed_by_trim(cursor):
                 return cursor
@@ -199,7 +199,7 @@ class CursorRecords:
         """Judge and commit until it is decided. The record is read before the head, so that it is never ahead of it."""
         scope = cursor_prefix(key) + encode_id(exporter)
         doubt: OutcomeUnknown | None = None
-        for attempt in range(TRIES_MAX):
+        for _ in self._contention.attempts():
             found = self.read(key, exporter)
             head, _ = self._heads.read(key)
             decision = judge(None if head is None else head.state, None if found is None else found.state)
@@ -213,7 +213,6 @@ class CursorRecords:
             try:
                 if not isinstance(self._storage.commit(scope, expected, data), CommitConflict):
                     return decision.state.opened()
-                self._pause(attempt)
             except OutcomeUnknown as error:
                 now = self._reread(key, exporter, error)
                 if now is not None and now.write == write:

@@ -21,7 +21,7 @@ from statebook.atomic_trim import Trimmer
 from statebook.atomic_verify import Verifier
 from statebook.capabilities import Capabilities, Feature
 from statebook.collector import Collector
-from statebook.contention import jittered_pause
+from statebook.contention import PATIENCE_S, Contention, jittered_pause
 from statebook.errors import (
     DataError,
     InvalidKey,
@@ -84,6 +84,7 @@ class AtomicThreadJournalStore(ThreadJournalStore):
         new_nonce: Callable[[], str] = fresh_nonce,
         new_journal_id: Callable[[], str] = fresh_nonce,
         pause: Callable[[int], None] = jittered_pause,
+        patience_s: float = PATIENCE_S,
         shape: Shape = SHAPE,
     ) -> None:
         """Keep journals in a storage.
@@ -93,6 +94,7 @@ class AtomicThreadJournalStore(ThreadJournalStore):
             new_nonce: Fresh randomness, at least 16 characters of `[0-9a-f]`.
             new_journal_id: The identity of a new incarnation.
             pause: Waits between lost attempts; takes how many have been lost.
+            patience_s: How long a call tries again, in seconds, before it gives up as `BackendUnavailable`.
             shape: The bounds of a head. Journals of other bounds are read all the same.
         """
         self._storage = storage
@@ -101,10 +103,11 @@ class AtomicThreadJournalStore(ThreadJournalStore):
         self._shape = shape
         self._closed = False
         self._capabilities = _capabilities(storage.capabilities)
-        self._heads = JournalHeads(storage, pause)
-        self._cursors = CursorRecords(storage, self._heads, new_nonce, pause)
+        contention = Contention(patience_s=patience_s, pause=pause)
+        self._heads = JournalHeads(storage, contention)
+        self._cursors = CursorRecords(storage, self._heads, new_nonce, contention)
         self._collector = Collector(storage, self._heads, self._cursors, new_nonce)
-        self._trimmer = Trimmer(self._heads, self._cursors, new_nonce, pause)
+        self._trimmer = Trimmer(self._heads, self._cursors, new_nonce, contention)
         self._verifier = Verifier(storage, self._heads, self._cursors)
 
     @property
@@ -158,8 +161,11 @@ class AtomicThreadJournalStore(ThreadJournalStore):
         def judge(head: StoredHead | None, _: OutcomeUnknown | None) -> Decision[None]:
             return _moved(head, plan_heartbeat(_state(head), claim, nonce=self._new_nonce()), None)
 
+        rests = self._heads.memory.rests
+        begun = rests.wait(claim.key.name)
         with self._heads.memory.hold(claim.key.name) as slot:
             self._heads.move(slot, claim.key, judge, remembered=True)
+        rests.wrote(claim.key.name, begun)
 
     def release(self, claim: WriterClaim) -> None:
         self._check_open()
@@ -188,7 +194,7 @@ class AtomicThreadJournalStore(ThreadJournalStore):
 
         with self._heads.memory.hold(claim.key.name) as slot:
             try:
-                receipt = self._heads.move(slot, claim.key, judge, remembered=True)
+                receipt = self._heads.move(slot, claim.key, judge, remembered=True, eager=True)
             except OutcomeUnknown as error:
                 raise OutcomeUnknown(
                     f"batch {batch.batch_id!r} is perhaps in the journal, or will be; send it again or settle it",
@@ -219,9 +225,11 @@ class AtomicThreadJournalStore(ThreadJournalStore):
             decision = plan_settle(_state(head), claim, base_seq, placed=placed, nonce=self._new_nonce())
             return Done(decision.answer) if isinstance(decision, Done) else _moved(head, decision, None)
 
+        rests = self._heads.memory.rests
+        begun = rests.wait(claim.key.name)
         with self._heads.memory.hold(claim.key.name) as slot:
             try:
-                return self._heads.move(slot, claim.key, judge)
+                answer = self._heads.move(slot, claim.key, judge)
             except OutcomeUnknown as error:
                 raise OutcomeUnknown(
                     "the barrier that would settle the batch is itself of unknown outcome; settle again",
@@ -230,6 +238,9 @@ class AtomicThreadJournalStore(ThreadJournalStore):
                     key=claim.key.name,
                     backend=error.backend,
                 ) from (error.__cause__ or error)
+        if answer is None:
+            rests.wrote(claim.key.name, begun)
+        return answer
 
     # ------------------------------------------------------------------------------------------------------ readers
 

@@ -18,7 +18,7 @@ import msgspec
 from statebook.atomic import AtomicJournalStorage, CommitConflict
 from statebook.atomic_head import StoredHead, decode_head
 from statebook.atomic_reader import thread_scope
-from statebook.contention import TRIES_MAX
+from statebook.contention import Contention, Rests
 from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown, StatebookError
 from statebook.index_tree import BlobMissing, lost
 from statebook.keys import ThreadKey
@@ -75,6 +75,7 @@ class Memory:
     Attributes:
         pid: The process that it belongs to.
         windows: The windows of the journals that were written last.
+        rests: When upkeep may write a head again.
     """
 
     def __init__(self, slots_max: int = 1_024) -> None:
@@ -85,6 +86,7 @@ class Memory:
         """
         self.pid = os.getpid()
         self.windows = WindowCache(slots_max)
+        self.rests = Rests()
         self._slots_max = slots_max
         self._slots: OrderedDict[str, HeadSlot] = OrderedDict()
         self._lock = Lock()
@@ -118,15 +120,15 @@ class Memory:
 class JournalHeads:
     """Reads and moves the heads of journals over a storage."""
 
-    def __init__(self, storage: AtomicJournalStorage, pause: Callable[[int], None]) -> None:
+    def __init__(self, storage: AtomicJournalStorage, contention: Contention) -> None:
         """Work over a storage.
 
         Args:
             storage: The storage.
-            pause: Waits between lost attempts; takes how many have been lost.
+            contention: Bounds lost attempts.
         """
         self._storage = storage
-        self._pause = pause
+        self._contention = contention
         self._memory = Memory()
 
     @property
@@ -162,7 +164,7 @@ class JournalHeads:
             JournalCorrupt: A blob is missing that the newest head still refers to.
         """
         missing: BlobMissing | None = None
-        for attempt in range(TRIES_MAX):
+        for _ in self._contention.attempts():
             head, token = self.read(key)
             try:
                 return read(head, token)
@@ -170,7 +172,6 @@ class JournalHeads:
                 if missing is not None and missing.reference.name == error.reference.name:
                     raise lost(error, JournalCorrupt, key.name) from error
                 missing = error
-                self._pause(attempt)
         raise BackendUnavailable("the journal is trimmed faster than it can be read", key=key.name)
 
     def move(
@@ -180,6 +181,7 @@ class JournalHeads:
         judge: Judge[T],
         *,
         remembered: bool = False,
+        eager: bool = False,
         resends: int = 0,
     ) -> T:
         """Judge the head and commit what is decided, until it is decided.
@@ -193,6 +195,7 @@ class JournalHeads:
             key: The thread.
             judge: Decides.
             remembered: Whether a remembered head is good enough to commit on.
+            eager: Whether a lost attempt is followed by the next one at once, as an append's is.
             resends: How often a write of unknown outcome is sent again where the head has not moved: only for writes
                 that are harmless twice.
 
@@ -200,14 +203,14 @@ class JournalHeads:
             The answer.
 
         Raises:
-            BackendUnavailable: Somebody else was first too often; nothing was applied.
+            BackendUnavailable: Somebody else was first for longer than patience lasts; nothing was applied.
             OutcomeUnknown: Perhaps applied.
             StatebookError: What `judge` refuses with.
         """
         fresh = False
         doubt: OutcomeUnknown | None = None
         missing: BlobMissing | None = None
-        for attempt in range(TRIES_MAX):
+        for _ in self._contention.attempts(eager=eager):
             if not fresh and (slot.token is None or not remembered):
                 slot.keep(*self.read(key))
                 fresh = True
@@ -225,7 +228,6 @@ class JournalHeads:
                 try:
                     if self._commit(slot, key, decision):
                         return decision.answer
-                    self._pause(attempt)
                     fresh = False
                 except OutcomeUnknown as error:
                     self._reread(slot, key, error)
@@ -269,7 +271,7 @@ class JournalHeads:
             if doubt:
                 raise doubt
             raise BackendUnavailable(
-                f"too much contention: {TRIES_MAX} attempts met a newer head; try again later", key=key.name
+                "too much contention: every attempt met a newer head; try again later", key=key.name
             )
         return _answer(decision)
 

@@ -14,7 +14,7 @@ import msgspec
 
 from statebook.atomic import AtomicJournalStorage, CommitConflict
 from statebook.codec import seal, unseal
-from statebook.contention import TRIES_MAX
+from statebook.contention import Contention
 from statebook.errors import BackendUnavailable, OutcomeUnknown, StatebookError, StateCorrupt
 from statebook.index_tree import Levels, Shape, TreeReader, blob_name, grown, refer
 from statebook.keys import StateKey
@@ -86,15 +86,15 @@ class SlotWrite(msgspec.Struct, Generic[T], frozen=True):
 class SlotRecords:
     """Reads and moves the records of slots."""
 
-    def __init__(self, storage: AtomicJournalStorage, pause: Callable[[int], None]) -> None:
+    def __init__(self, storage: AtomicJournalStorage, contention: Contention) -> None:
         """Work over a storage.
 
         Args:
             storage: The storage.
-            pause: Waits between lost attempts; takes how many have been lost.
+            contention: Bounds lost attempts.
         """
         self._storage = storage
-        self._pause = pause
+        self._contention = contention
 
     def read(self, kind: SlotKind, slot: StateKey) -> tuple[StoredSlot | None, str | None]:
         """Read a slot's record and its token, from one commit (STATE-3).
@@ -154,11 +154,11 @@ class SlotRecords:
             The answer.
 
         Raises:
-            BackendUnavailable: Somebody else was first too often; nothing was applied.
+            BackendUnavailable: Somebody else was first for longer than patience lasts; nothing was applied.
             OutcomeUnknown: Perhaps applied.
             StatebookError: What `judge` raises.
         """
-        for attempt in range(TRIES_MAX):
+        for _ in self._contention.attempts():
             current, token = self.read(kind, slot)
             decision = judge(current)
             if isinstance(decision, Done):
@@ -166,7 +166,6 @@ class SlotRecords:
             try:
                 if self._commit(kind, slot, token, decision):
                     return decision.answer
-                self._pause(attempt)
             except OutcomeUnknown as error:
                 now = self._reread(kind, slot, error)
                 if now is not None and now.nonce == decision.record.nonce:
@@ -174,7 +173,7 @@ class SlotRecords:
                 if now is None or now.generation != decision.record.generation:
                     raise
         raise BackendUnavailable(
-            f"too much contention: {TRIES_MAX} attempts met a newer version; try again later", key=slot.name
+            "too much contention: every attempt met a newer version; try again later", key=slot.name
         )
 
     def _commit(self, kind: SlotKind, slot: StateKey, token: str | None, write: SlotWrite[T]) -> bool:

@@ -17,7 +17,7 @@ from statebook.atomic_slots import SlotRecords, SlotWrite, StoredSlot, list_item
 from statebook.capabilities import Capabilities
 from statebook.codec import check_bytes
 from statebook.collector import built_before, delete_all, listed_blobs
-from statebook.contention import TRIES_MAX, jittered_pause
+from statebook.contention import PATIENCE_S, Contention, jittered_pause
 from statebook.errors import BackendUnavailable, StatebookError, StateCorrupt, StoreClosed, VersionConflict
 from statebook.ids import new_nonce as fresh_nonce
 from statebook.index_tree import SHAPE, BlobMissing, Shape, lost
@@ -54,6 +54,7 @@ class AtomicAgentStateStore(AgentStateStore):
         *,
         new_nonce: Callable[[], str] = fresh_nonce,
         pause: Callable[[int], None] = jittered_pause,
+        patience_s: float = PATIENCE_S,
         shape: Shape = SHAPE,
     ) -> None:
         """Keep slots in a storage.
@@ -62,15 +63,16 @@ class AtomicAgentStateStore(AgentStateStore):
             storage: The storage; closed with this store.
             new_nonce: Fresh randomness, at least 16 characters of `[0-9a-f]`.
             pause: Waits between lost attempts; takes how many have been lost.
+            patience_s: How long a call tries again, in seconds, before it gives up as `BackendUnavailable`.
             shape: The bounds of a list's record. Lists of other bounds are read all the same.
         """
         self._storage = storage
         self._new_nonce = new_nonce
-        self._pause = pause
+        self._contention = Contention(patience_s=patience_s, pause=pause)
         self._shape = shape
         self._closed = False
         self._capabilities = replace(storage.capabilities, features=frozenset())
-        self._records = SlotRecords(storage, pause)
+        self._records = SlotRecords(storage, self._contention)
         self._listing = SlotListing(storage, self._records)
 
     @property
@@ -102,7 +104,7 @@ class AtomicAgentStateStore(AgentStateStore):
     def load_list(self, slot: StateKey) -> ListValue | None:
         self._check_open()
         missing: BlobMissing | None = None
-        for attempt in range(TRIES_MAX):
+        for _ in self._contention.attempts():
             record, _ = self._records.read(SlotKind.LIST, slot)
             if record is None or record.deleted:
                 return None
@@ -113,7 +115,6 @@ class AtomicAgentStateStore(AgentStateStore):
                 if missing is not None and missing.reference.name == error.reference.name:
                     raise lost(error, StateCorrupt, slot.name) from error
                 missing = error
-                self._pause(attempt)
         raise BackendUnavailable("the list is replaced faster than it can be read", key=slot.name)
 
     def append_list(self, slot: StateKey, items: Sequence[bytes], *, expected_length: int) -> int:

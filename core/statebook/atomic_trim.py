@@ -15,7 +15,7 @@ import msgspec
 from statebook.atomic_cursors import CursorRecords
 from statebook.atomic_head import StoredHead, shortened
 from statebook.atomic_moves import Decision, JournalHeads, Write
-from statebook.contention import TRIES_MAX
+from statebook.contention import Contention
 from statebook.errors import BackendUnavailable, OutcomeUnknown
 from statebook.keys import ThreadKey
 from statebook.model import JournalHead
@@ -32,7 +32,7 @@ class Trimmer:
         heads: JournalHeads,
         cursors: CursorRecords,
         new_nonce: Callable[[], str],
-        pause: Callable[[int], None],
+        contention: Contention,
     ) -> None:
         """Trim journals.
 
@@ -40,12 +40,12 @@ class Trimmer:
             heads: Moves heads.
             cursors: Reads cursor records.
             new_nonce: Fresh randomness.
-            pause: Waits between lost attempts.
+            contention: Bounds lost attempts.
         """
         self._heads = heads
         self._cursors = cursors
         self._new_nonce = new_nonce
-        self._pause = pause
+        self._contention = contention
 
     def trim(self, key: ThreadKey, before_seq: int) -> JournalHead:
         """Raise `first_seq` as far as checkpoint and cursors allow (LIFE-2).
@@ -82,13 +82,15 @@ class Trimmer:
                 return Done(None)
             return Write(shortened(head, decision.state), decision.state.public())
 
-        for attempt in range(TRIES_MAX):
+        rests = self._heads.memory.rests
+        for _ in self._contention.attempts():
+            begun = rests.wait(key.name)
             with self._heads.memory.hold(key.name) as slot:
                 for judge in (announce, finish):
                     trimmed = self._heads.move(slot, key, judge)
                     if trimmed is not None:
+                        rests.wrote(key.name, begun)
                         return trimmed
-            self._pause(attempt)
         raise BackendUnavailable("cursors go back faster than the journal can be trimmed", key=key.name)
 
     def _plan(

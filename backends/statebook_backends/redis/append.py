@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from statebook.contention import TRIES_MAX, jittered_pause
 from statebook.errors import JournalCorrupt, OutcomeUnknown, StatebookError
 from statebook.model import AppendOutcome, Receipt, WriterClaim
 from statebook.plan import Commit, Done, fenced, plan_append, receipt_of, touched
@@ -114,11 +113,13 @@ class Appender:
         request = Request(claim, batch, base_seq)
         known = self._remembered(claim)
         planned = None if known is None else self._plan(known, request)
-        for attempt in range(TRIES_MAX):
+        for _ in self._client.contention.attempts(eager=True):
             if planned is None:
-                known, answer = self._judge(request)
+                answer = self._judge(request)
                 if isinstance(answer, Receipt):
                     return answer
+                if answer is None:
+                    continue
                 planned = answer
             reply = self._client.write(
                 planned.known.keys.slot,
@@ -132,7 +133,6 @@ class Appender:
                 return self._committed(planned)
             known = self._met(planned.known, claim, reply)
             planned = None if known is None else self._plan(known, request)
-            jittered_pause(attempt)
         raise changing(claim.key.name, self._client.backend)
 
     def append_many(self, requests: Sequence[Request | StatebookError]) -> tuple[AppendOutcome, ...]:
@@ -248,8 +248,12 @@ class Appender:
         rest = b"".join((known.keys.packed, expected, moving, bulk(seal), bulks(pack_meta(head, batch), batch.body)))
         return Planned(known, before, head, seal, self._script.packed_call(_WORDS, rest), batch)
 
-    def _judge(self, request: Request) -> tuple[KnownHead, Receipt | Planned]:
+    def _judge(self, request: Request) -> Receipt | Planned | None:
         """Read head and evidence, and decide by the table of the contract.
+
+        Returns:
+            The receipt of a batch that was there, what may commit, or None where the head has moved before it could be
+            confirmed that the batch is where writes wait for it to be.
 
         Raises:
             StatebookError: The refusal.
@@ -275,10 +279,12 @@ class Appender:
         client.heads.put(known)
         decision = plan_append(head, claim, batch, base_seq, placed=placed, overlap=overlap, nonce=self._new_nonce())
         if isinstance(decision, Commit):
-            return known, self._planned(known, head, decision.state, batch, expected_by(known))
+            return self._planned(known, head, decision.state, batch, expected_by(known))
+        landed = isinstance(decision, Done) or getattr(decision.error, "committed", None) is not None
+        if landed and client.waits and not barrier(client, known, None, batch.batch_id, base_seq):
+            return None  # `WAIT` looks at what its own connection has written, which is nothing
         if isinstance(decision, Done):
-            self._confirm(known, request)
-            return known, decision.answer
+            return decision.answer
         raise decision.error
 
     # ---------------------------------------------------------------------------------------------------- afterwards
@@ -312,16 +318,6 @@ class Appender:
         found.window = known.window
         client.heads.put(found)
         return found
-
-    def _confirm(self, known: KnownHead, request: Request) -> None:
-        """Where writes wait for more than the master, make sure that what is answered again has been confirmed.
-
-        `WAIT` looks at what its own connection has written: so the head is written once more as it is, and that is
-        waited for.
-        """
-        if not self._client.waits:
-            return
-        barrier(self._client, known, None, request.batch.batch_id, request.base_seq)
 
 
 def barrier(client: Client, known: KnownHead, nonce: str | None, batch_id: str, base_seq: int) -> bool:

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Final
 
 from statebook.capabilities import Capabilities
+from statebook.contention import Contention
 from statebook.errors import BackendUnavailable, DataError, OutcomeUnknown, Overloaded, StatebookError, StoreClosed
 from statebook_backends.redis.errors import (
     DriverError,
@@ -62,6 +63,7 @@ class Client:
         self.backend = options.scheme
         self.layout = Layout(options.namespace)
         self.waits = bool(options.wait_replicas or options.waitaof)
+        self.contention = Contention()
         self._lock = Lock()
         self._pid = os.getpid()
         self._servers: Servers | None = servers_of(options)

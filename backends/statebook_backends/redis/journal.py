@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from statebook.capabilities import Capabilities
-from statebook.contention import TRIES_MAX, jittered_pause
+from statebook.contention import FREE_TRIES
 from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown, StatebookError, StoreClosed
 from statebook.ids import new_nonce
 from statebook.journal import ThreadJournalStore
@@ -138,7 +138,10 @@ class RedisThreadJournalStore(ThreadJournalStore):
         return head if landed else None
 
     def heartbeat(self, claim: WriterClaim) -> None:
+        rests, name = self._client.heads.rests, claim.key.name
+        begun = rests.wait(name)
         self._move_claimed(claim, lambda head: plan_heartbeat(head, claim, nonce=self._new_nonce()))
+        rests.wrote(name, begun)
 
     def release(self, claim: WriterClaim) -> None:
         self._move_claimed(claim, lambda head: plan_release(head, claim, nonce=self._new_nonce()))
@@ -167,8 +170,9 @@ class RedisThreadJournalStore(ThreadJournalStore):
         check_seq(base_seq, "base_seq")
         client = self._client
         client.servers()
-        keys = client.layout.thread(claim.key)
-        for attempt in range(TRIES_MAX):
+        keys, rests = client.layout.thread(claim.key), client.heads.rests
+        for _ in client.contention.attempts():
+            begun = rests.wait(keys.name)
             known = read_newest(client, keys, claim.key)
             head = None if known is None else known.head
             placed = None
@@ -185,8 +189,10 @@ class RedisThreadJournalStore(ThreadJournalStore):
                 return decision.answer
             nonce = None if isinstance(decision, Done) else self._new_nonce()
             if barrier(client, known, nonce, batch_id, base_seq):
-                return decision.answer if isinstance(decision, Done) else None
-            jittered_pause(attempt)
+                if isinstance(decision, Done):
+                    return decision.answer
+                rests.wrote(keys.name, begun)
+                return None
         raise changing(keys.name, client.backend)
 
     # ------------------------------------------------------------------------------------------------------ readers
@@ -234,7 +240,7 @@ class RedisThreadJournalStore(ThreadJournalStore):
         client = self._client
         client.servers()
         keys, field = client.layout.thread(key), field_of(exporter)
-        for attempt in range(TRIES_MAX):
+        for _ in client.contention.attempts():
             thread = read_thread(client, keys, key)
             head, stored = thread.head, thread.cursors.get(field)
             decision = plan(head, None if stored is None else cursor_from(keys, key, field, stored))
@@ -263,7 +269,6 @@ class RedisThreadJournalStore(ThreadJournalStore):
             )
             if client.write(keys.slot, call, JournalCorrupt, keys.name) == 1 and answer is not None:
                 return answer
-            jittered_pause(attempt)
         raise changing(keys.name, client.backend)
 
     # -------------------------------------------------------------------------------------------------- maintenance
@@ -290,7 +295,7 @@ class RedisThreadJournalStore(ThreadJournalStore):
         client = self._client
         client.servers()
         keys = client.layout.thread(key)
-        for attempt in range(TRIES_MAX):
+        for _ in client.contention.attempts():
             known = read_thread(client, keys, key).known
             decision = plan_purge(None if known is None else known.head, key)
             if isinstance(decision, Refuse):
@@ -307,7 +312,6 @@ class RedisThreadJournalStore(ThreadJournalStore):
             if client.write(keys.slot, call, JournalCorrupt, keys.name) == 1:
                 self._unlist(keys, key)
                 return True
-            jittered_pause(attempt)
         raise changing(keys.name, client.backend)
 
     def _unlist(self, keys: ThreadKeys, key: ThreadKey) -> None:
@@ -373,7 +377,9 @@ class RedisThreadJournalStore(ThreadJournalStore):
         fresh = known is None
         if known is None:
             known = read_thread(client, keys, key).known
-        for attempt in range(TRIES_MAX):
+        for lost in client.contention.attempts():
+            if lost > FREE_TRIES:  # there was a pause, so that what was met is old
+                known = read_thread(client, keys, key).known
             decision = decide(None if known is None else known.head)
             if not isinstance(decision, Commit):
                 if not fresh:
@@ -392,7 +398,6 @@ class RedisThreadJournalStore(ThreadJournalStore):
                 self._remember(known, new)
                 return decision.state
             known, fresh = self._found(keys, key, reply), True  # the client has seen to it that a master said so
-            jittered_pause(attempt)
         raise changing(keys.name, client.backend)
 
     def _found(self, keys: ThreadKeys, key: ThreadKey, reply: Reply) -> KnownHead | None:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Final
 
+from statebook.contention import Rests
 from statebook.model import Receipt
 from statebook.records import HeadState
 from statebook.window import Window
@@ -40,10 +41,15 @@ class KnownHead:
 
 
 class HeadCache:
-    """Heads by journal id. Bounded by journals and by event ids. Safe from many threads."""
+    """Heads by journal id. Bounded by journals and by event ids. Safe from many threads.
+
+    Attributes:
+        rests: When upkeep may write the head of a journal again, by the thread's name.
+    """
 
     def __init__(self) -> None:
         """Make an empty cache."""
+        self.rests = Rests()
         self._heads: OrderedDict[str, KnownHead] = OrderedDict()
         self._lock = Lock()
 

@@ -110,7 +110,7 @@ def read_newest(client: Client, keys: ThreadKeys, key: ThreadKey) -> KnownHead |
         if found is None:
             read_thread(client, keys, key)
             return None
-        if known is not None and found.seal != known.seal:
+        if known is not None and _batches_of(found.head) != _batches_of(known.head):
             known, newest, start = None, [], b"+"
             continue
         known = found
@@ -123,6 +123,11 @@ def read_newest(client: Client, keys: ThreadKeys, key: ThreadKey) -> KnownHead |
             return known
         start = b"(%d-0" % newest[-1].last_seq
     raise changing(keys.name, client.backend)
+
+
+def _batches_of(head: HeadState) -> tuple[str, int, str]:
+    """What changes in a head where its batches do, and not with a heartbeat."""
+    return head.journal_id, head.first_seq, head.chain
 
 
 def read_anchor(client: Client, keys: ThreadKeys, head: HeadState, base_seq: int) -> Anchor | None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from statebook.contention import TRIES_MAX, jittered_pause
 from statebook.errors import JournalCorrupt, JournalNotFound
 from statebook.keys import ThreadKey
 from statebook.model import JournalHead
@@ -16,10 +15,10 @@ from statebook.plan_cursors import plan_trim
 from statebook.records import HeadState
 from statebook.window import WINDOW_BATCHES
 from statebook_backends.redis.batches import StoredBatch, entries_of, stub_of
-from statebook_backends.redis.heads import head_from, known_of, words_of
+from statebook_backends.redis.heads import known_of, words_of
 from statebook_backends.redis.layout import ThreadKeys
-from statebook_backends.redis.reading import Thread, changing, read_thread
-from statebook_backends.redis.resp import bulk, bulks, fields_of
+from statebook_backends.redis.reading import changing, read_thread
+from statebook_backends.redis.resp import bulk, bulks
 from statebook_backends.redis.scripts import script
 
 if TYPE_CHECKING:
@@ -44,10 +43,11 @@ def trim_journal(client: Client, key: ThreadKey, before_seq: int, new_nonce: Cal
         JournalNotFound: There is no journal.
         JournalCorrupt: A batch that would leave a stub is damaged; nothing was removed.
     """
-    keys = client.layout.thread(key)
-    thread = read_thread(client, keys, key)
+    keys, rests = client.layout.thread(key), client.heads.rests
     leaving: _Leaving | None = None
-    for attempt in range(TRIES_MAX):
+    for _ in client.contention.attempts():
+        begun = rests.wait(keys.name)
+        thread = read_thread(client, keys, key)
         decision = plan_trim(thread.head, key, before_seq, thread.records(keys, key), nonce=new_nonce())
         if isinstance(decision, Refuse):
             raise decision.error
@@ -74,11 +74,8 @@ def trim_journal(client: Client, key: ThreadKey, before_seq: int, new_nonce: Cal
         )
         reply = client.write(keys.slot, call, JournalCorrupt, keys.name)
         if reply == 1:
+            rests.wrote(keys.name, begun)
             return public
-        if not isinstance(reply, list) or len(reply) != 2:
-            raise changing(keys.name, client.backend)
-        thread = Thread(head_from(keys, key, fields_of(reply[0]), client.backend), fields_of(reply[1]))
-        jittered_pause(attempt)
     raise changing(keys.name, client.backend)
 
 

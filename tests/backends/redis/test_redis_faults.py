@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -12,7 +13,9 @@ import pytest
 
 from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown, StateCorrupt, StoreClosed
 from statebook.keys import StateKey, ThreadKey, ThreadScope
-from statebook.model import AppendRequest, Batch, Receipt
+from statebook.model import AppendRequest, Batch, Receipt, WriterClaim
+from statebook_backends.redis.journal import RedisThreadJournalStore
+from statebook_backends.redis.options import options_of
 from statebook_conformance.services.redis_service import RedisService, ask
 
 if TYPE_CHECKING:
@@ -243,7 +246,8 @@ def test_too_few_replicas_leave_the_outcome_unknown(
     while "master_link_status:up" not in ask(replica.port, "INFO", "replication"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    journal = stores_at(master.url).journal(wait_replicas=1, wait_timeout_ms=300)
+    stores = stores_at(master.url)
+    journal = stores.journal(wait_replicas=1, wait_timeout_ms=300)
     claim = journal.claim(thread, "writer")
     assert "WAIT 1" in journal.capabilities.durability_setting
     assert journal.append(claim, make_batch("b0"), 0).last_seq == 1
@@ -254,10 +258,32 @@ def test_too_few_replicas_leave_the_outcome_unknown(
                 journal.append(claim, make_batch("b1"), 1)
         (outcome,) = journal.append_many([AppendRequest(claim, make_batch("b1"), 1)])
         assert isinstance(outcome, OutcomeUnknown)
+        _replay_beside_heartbeat(stores, claim, make_batch("b1"))
     finally:
         replica.servers[0].resume()
     assert journal.append(claim, make_batch("b1"), 1).replayed
     assert journal.read_after(thread, 0).last_seq == 2
+
+
+def _replay_beside_heartbeat(stores: Stores, claim: WriterClaim, batch: Batch) -> None:
+    """A replay whose head is moved before it is confirmed is confirmed on the newer head, not taken for confirmed."""
+    beside, beats = stores.journal(), 0
+
+    def new_nonce() -> str:
+        nonlocal beats
+        if beats < 3:  # between the look at the head and the write that would be waited for
+            beats += 1
+            beside.heartbeat(claim)
+        return secrets.token_hex(16)
+
+    url = stores.url.with_option("wait_replicas", "1").with_option("wait_timeout_ms", "300")
+    again = RedisThreadJournalStore(options_of(url), new_nonce=new_nonce)
+    try:
+        with pytest.raises(OutcomeUnknown):
+            again.append(claim, batch, 1)
+    finally:
+        again.close()
+    assert beats == 3
 
 
 def test_a_key_of_another_type_is_damage_and_nothing_is_written(

@@ -239,7 +239,8 @@ def test_state_calls_are_unknown_where_nothing_proves_them(storage: HonestStorag
 
 def test_contention_is_unavailable_for_the_owner_and_fencing_for_everybody_else() -> None:
     storage = HonestStorage()
-    store, other = journals(storage), journals(storage)
+    store = AtomicThreadJournalStore(storage, pause=lambda attempt: None, patience_s=0.05, shape=Shape(700, 3))
+    other = journals(storage)
     claim = store.claim(KEY, "writer")
 
     def hammer(call: str) -> None:
