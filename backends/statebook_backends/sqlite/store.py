@@ -145,10 +145,34 @@ def open_writer(settings: FileSettings, *, sleep: Callable[[float], None] = time
     connection = _connect(settings, "rwc")
     try:
         _guarded(lambda: _prepare(connection, settings, sleep), settings)
+        if settings.synchronous != "normal":
+            _flush_names(settings.path)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _flush_names(path: str) -> None:
+    """Make the names of database and log durable, which are both there now.
+
+    SQLite does so with the first commit, and takes no notice where that fails.
+    """
+    if os.name == "nt":
+        return
+    try:
+        directory = os.open(os.path.dirname(path), os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise BackendUnavailable(
+            f"the directory of the database cannot be flushed ({error.strerror or error}); check the disk, then open "
+            "it again",
+            key=path,
+            backend=_BACKEND,
+        ) from error
 
 
 def open_reader(settings: FileSettings) -> sqlite3.Connection:

@@ -1,9 +1,13 @@
 """What a loss of power leaves while a database is made."""
 
+import errno
+import os
 import struct
 from pathlib import Path
 
-from statebook import plugins as statebook
+import pytest
+
+from statebook import BackendUnavailable, plugins as statebook
 from statebook.keys import ThreadKey
 
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
@@ -23,3 +27,22 @@ def test_a_database_whose_making_was_cut_short_is_opened_and_made_anew(url: str,
     store = statebook.open_journal(url)
     assert store.claim(key, "writer").epoch == 1
     store.close()
+
+
+def test_a_directory_that_cannot_be_flushed_is_told_at_open_and_the_next_open_works(
+    url: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite drops that error by itself, so the names of its files would be taken for durable."""
+    flush = os.fsync
+
+    def failing(fd: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        flush(fd)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(BackendUnavailable, match="cannot be flushed"):
+        statebook.open_journal(url)
+    statebook.open_journal(f"{url}?synchronous=normal").close()
+    monkeypatch.undo()
+    statebook.open_journal(url).close()
