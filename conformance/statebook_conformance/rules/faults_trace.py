@@ -283,7 +283,7 @@ def flush_error(ctx: Context) -> None:
     A process writes in every way there is, again and again, each time with another flush refused with EIO. The call is
     told `OutcomeUnknown`, or `BackendUnavailable` where it is certainly not applied; a later call through the same
     handle does not use what failed. Fresh handles find it whole or not at all, settle it, and go on; what is
-    acknowledged from then on survives a loss of power. Cases: 26, 43.
+    acknowledged from then on survives a loss of power. Cases: 54.
     """
     with directory_of_lives() as root:
         for refused, target, place in _lives(ctx, root, FLUSHES, "EIO", count=1, reopens=True):
@@ -309,7 +309,7 @@ def no_space(ctx: Context) -> None:
 
     A process appends, saves, claims, exports and deletes, again and again, each time with another of its writes refused
     with ENOSPC, and the two behind it. What is refused is whole or absent, what was acknowledged stays, and the same
-    handles go on when there is space. A store whose server writes the files is not claimed. Cases: 26.
+    handles go on when there is space. A store whose server writes the files is not claimed.
     """
     with directory_of_lives() as root:
         for refused, _, _ in _lives(ctx, root, WRITES, "ENOSPC", count=_FULL_FOR, reopens=False):
