@@ -10,6 +10,7 @@ record alone for a while, so that a loop of heartbeats leaves room for a writer 
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import time
 from collections import OrderedDict
@@ -95,7 +96,7 @@ class Rests:
     """After upkeep has written a record, the upkeep of this process leaves it alone for thrice as long as that took.
 
     Guarantees CLAIM-8 where heartbeats or barriers are made in a loop: two thirds of the time are left to a writer.
-    One that is made now and then never waits. Bounded; safe from many threads.
+    One that is made now and then never waits. Bounded; safe from many threads, and across a fork.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class Rests:
         self._sleep = sleep
         self._rests: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._lock = Lock()
+        self._pid = os.getpid()
 
     def wait(self, name: str) -> float:
         """Wait until upkeep may write a record again; of several that wait one may go at a time.
@@ -121,6 +123,8 @@ class Rests:
         Returns:
             When it may go, on the clock: what `wrote` is to be given.
         """
+        if self._pid != os.getpid():  # the lock is as the fork has met it
+            self._rests, self._lock, self._pid = OrderedDict(), Lock(), os.getpid()
         begun = now = self._clock()
         while now - begun < _REST_WAIT_S_MAX:
             with self._lock:

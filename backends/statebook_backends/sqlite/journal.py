@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
 from statebook.capabilities import Capabilities
+from statebook.contention import Rests
 from statebook.errors import JournalCorrupt, JournalNotFound, OutcomeUnknown, StatebookError
 from statebook.ids import new_nonce
 from statebook.journal import ThreadJournalStore
@@ -89,6 +90,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
         self._new_nonce = new_nonce
         self._limits = self._session.capabilities.limits
         self._heads = self._session.database.heads
+        self._rests = Rests()  # SQLite's lock goes to whoever asks at the right moment
 
     @property
     def capabilities(self) -> Capabilities:
@@ -140,7 +142,9 @@ class SqliteThreadJournalStore(ThreadJournalStore):
             head = None if known is None else known.head
             return self._write(cursor, known, plan_heartbeat(head, claim, nonce=self._new_nonce()))
 
+        begun = self._rests.wait(claim.key.name)
         self._run(decide, claim.key)
+        self._rests.wrote(claim.key.name, begun)
 
     def release(self, claim: WriterClaim) -> None:
         def decide(cursor: Cursor) -> None:
@@ -198,7 +202,11 @@ class SqliteThreadJournalStore(ThreadJournalStore):
             self._write(cursor, known, decision)
             return None
 
-        return self._run(decide, claim.key)
+        begun = self._rests.wait(claim.key.name)
+        found = self._run(decide, claim.key)
+        if found is None:
+            self._rests.wrote(claim.key.name, begun)
+        return found
 
     # ------------------------------------------------------------------------------------------------------ readers
 
@@ -302,7 +310,10 @@ class SqliteThreadJournalStore(ThreadJournalStore):
             trim_batches(cursor, known.jid, public.first_seq)
             return public
 
-        return self._run(decide, key)
+        begun = self._rests.wait(key.name)
+        head = self._run(decide, key)
+        self._rests.wrote(key.name, begun)
+        return head
 
     def delete(self, key: ThreadKey) -> bool:
         def decide(cursor: Cursor) -> bool:

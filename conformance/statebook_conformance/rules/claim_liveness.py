@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from statebook.capabilities import Sharing
 from statebook.journal import ThreadJournalStore
 from statebook.model import Receipt, WriterClaim
 from statebook_conformance.context import Context
@@ -18,6 +19,8 @@ _APPENDS: Final = 30
 _BEATS_MAX: Final = 20_000
 _HANDLES: Final = 4
 _BEATING_EACH: Final = 4
+_PROCESSES: Final = 4
+_WORKERS: Final = "statebook_conformance.workers_liveness"
 
 
 @rule(
@@ -59,6 +62,36 @@ def beside_heartbeats(ctx: Context) -> None:
     writer.final(ctx)
     head = ctx.journal.head(thread())
     ctx.check(head is not None and head.claim == claim.info, "the claim is not the writer's any more")
+    judge(ctx, recorder)
+
+
+@rule(
+    "CLAIM-8.beside-heartbeats-processes",
+    level=2,
+    needs=(Sharing.HOST,),
+    hint="a lock or a compare-and-set goes to whoever asks again first, and a loop in another process always does",
+    kills=("gives-up-when-beaten",),
+    floor={"appends": _APPENDS, "heartbeats": 20},
+)
+def beside_heartbeats_processes(ctx: Context) -> None:
+    """The same beside processes that do nothing but beat: every append through the current claim is committed."""
+    recorder = ctx.recorder()
+    writer = JournalClient(ctx.journal, recorder, "writer", thread())
+    claim = writer.held()
+    children = [ctx.spawn(f"{_WORKERS}:beat") for _ in range(_PROCESSES)]
+    for child in children:
+        child.wait_for("beating")
+    base = claim.last_seq
+    for number in range(_APPENDS * ctx.effort):
+        answer = writer.append(claim, make(f"b{number}"), base)
+        if not isinstance(answer, Receipt):
+            ctx.fail(f"beside heartbeats of processes, an append through the current claim was answered {answer!r}")
+        base = answer.last_seq
+        ctx.saw("appends")
+    for child in children:
+        child.tell({"stop": True})
+    ctx.saw("heartbeats", sum(beats for beats in (child.result() for child in children) if isinstance(beats, int)))
+    writer.final(ctx)
     judge(ctx, recorder)
 
 
