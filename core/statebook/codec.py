@@ -25,6 +25,8 @@ CHAIN_START: Final = "0" * 64
 
 _INTEGER_DIGITS_MAX: Final = 4_300
 
+_sha256 = hashlib.sha256
+
 
 # ----------------------------------------------------------------------------------------------------------- values
 
@@ -154,21 +156,22 @@ class _WireEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     schema_version: int = EVENT_SCHEMA_VERSION
 
 
-class _WireBatch(msgspec.Struct, frozen=True):
+class _WireBatch(msgspec.Struct, frozen=True, gc=False):
     batch_id: str
     events: list[_WireEvent]
 
 
-class _WireIds(msgspec.Struct, frozen=True):
+class _WireIds(msgspec.Struct, frozen=True, gc=False):
     event_id: str
 
 
-class _WireBatchIds(msgspec.Struct, frozen=True):
+class _WireBatchIds(msgspec.Struct, frozen=True, gc=False):
     batch_id: str
     events: list[_WireIds]
 
 
 _encoder = msgspec.json.Encoder()
+_encode = _encoder.encode
 _batch_decoder = msgspec.json.Decoder(_WireBatch)
 _batch_ids_decoder = msgspec.json.Decoder(_WireBatchIds)
 
@@ -183,7 +186,7 @@ def encode_batch(batch: Batch) -> bytes:
         The body. Equal batches have equal bodies.
     """
     raw = msgspec.Raw
-    return _encoder.encode(
+    return _encode(
         _WireBatch(
             batch.batch_id,
             [
@@ -205,7 +208,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 def digest(data: bytes) -> str:
     """The SHA-256 of bytes, in hex: the identity of a batch's content and of a segment (HEAD-3)."""
-    return hashlib.sha256(data).hexdigest()
+    return _sha256(data).hexdigest()
 
 
 def chain_next(chain: str, body_digest: str, first_seq: int, last_seq: int, epoch: int) -> str:
@@ -221,7 +224,7 @@ def chain_next(chain: str, body_digest: str, first_seq: int, last_seq: int, epoc
     Returns:
         The chain digest, in hex.
     """
-    return hashlib.sha256(f"{chain}:{body_digest}:{first_seq}:{last_seq}:{epoch}".encode("ascii")).hexdigest()
+    return _sha256(f"{chain}:{body_digest}:{first_seq}:{last_seq}:{epoch}".encode()).hexdigest()
 
 
 def decode_events(body: bytes, first_seq: int) -> tuple[str, list[RecordedEvent]]:

@@ -108,20 +108,28 @@ class SessionPage(msgspec.Struct, frozen=True):
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
+_SPACE: Final = 0x20
+_LINE_FEED: Final = 0x0A
+_CARRIAGE_RETURN: Final = 0x0D
+_BACKSLASH: Final = 0x5C
+
+
 def _check_payload(payload: object) -> None:
     if not isinstance(payload, bytes):
         raise InvalidValue(f"an event's payload is bytes, not {type(payload).__name__}; make it with encode_value(...)")
     try:
-        text = payload.decode()
-        raw = _check_json(payload)
+        _check_json(payload)
+        if not payload.isascii():
+            payload.decode()
     except (UnicodeDecodeError, msgspec.DecodeError) as error:
         raise InvalidValue("an event's payload is not one JSON document; make it with encode_value(...)") from error
     except RecursionError as error:
         raise InvalidValue("an event's payload is nested too deeply") from error
-    if len(memoryview(raw)) != len(payload) or b"\n" in payload or b"\r" in payload:
+    # Bytes are looked for by number, which is several times as fast as by bytes: every append does this.
+    if payload[0] <= _SPACE or payload[-1] <= _SPACE or _LINE_FEED in payload or _CARRIAGE_RETURN in payload:
         raise InvalidValue("an event's payload has line breaks or outer white space; make it with encode_value(...)")
-    if "\\u" in text:
-        _check_escapes(text)
+    if _BACKSLASH in payload and b"\\u" in payload:
+        _check_escapes(payload.decode())
 
 
 def _check_escapes(text: str) -> None:
@@ -205,7 +213,7 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
     schema_version: int
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """Events that are committed together or not at all (APPEND-2).
 
     Attributes:
@@ -222,23 +230,28 @@ class Batch(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_id(self.batch_id, "batch_id")
-        if type(self.events) is not tuple or not all(type(event) is Event for event in self.events):
+        events = self.events
+        if type(events) is not tuple:
             raise InvalidBatch("a batch's events must be a tuple of Event")
-        if not self.events:
+        for event in events:
+            if type(event) is not Event:
+                raise InvalidBatch("a batch's events must be a tuple of Event")
+        if not events:
             raise InvalidBatch(f"batch {self.batch_id!r} is empty; a batch holds at least one event")
-        if len(self.events) > 1 and len({event.event_id for event in self.events}) != len(self.events):
+        if len(events) > 1 and len({event.event_id for event in events}) != len(events):
             raise InvalidBatch(f"batch {self.batch_id!r} holds an event id twice")
 
     @property
     def checkpoint_offset(self) -> int | None:
         """Where in the batch its last checkpoint stands, counted from 0, or None (APPEND-6)."""
-        for offset in range(len(self.events) - 1, -1, -1):
-            if self.events[offset].type in CHECKPOINT_TYPES:
+        events = self.events
+        for offset in range(len(events) - 1, -1, -1):
+            if events[offset].type in CHECKPOINT_TYPES:
                 return offset
         return None
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """The answer to an append that is in the journal (APPEND).
 
     Attributes:
@@ -263,7 +276,7 @@ class Receipt(msgspec.Struct, frozen=True):
 # ------------------------------------------------------------------------------------------------- heads and claims
 
 
-class ClaimInfo(msgspec.Struct, frozen=True):
+class ClaimInfo(msgspec.Struct, frozen=True, gc=False):
     """Who holds a journal, as an observer sees it. Good for `replacing=`, not for writing (CLAIM-1, CLAIM-5).
 
     Attributes:
@@ -279,7 +292,7 @@ class ClaimInfo(msgspec.Struct, frozen=True):
     nonce: str
 
 
-class WriterClaim(msgspec.Struct, frozen=True):
+class WriterClaim(msgspec.Struct, frozen=True, gc=False):
     """The right to write a journal until a newer claim is made (CLAIM-2).
 
     Attributes:
@@ -306,7 +319,7 @@ class WriterClaim(msgspec.Struct, frozen=True):
         return ClaimInfo(self.journal_id, self.writer_id, self.epoch, self.nonce)
 
 
-class JournalHead(msgspec.Struct, frozen=True):
+class JournalHead(msgspec.Struct, frozen=True, gc=False):
     """What a journal's head says to a reader (HEAD-1). Reading it changes nothing (CLAIM-7).
 
     Attributes:
@@ -334,7 +347,7 @@ class JournalHead(msgspec.Struct, frozen=True):
     nonce: str
 
 
-class EventPage(msgspec.Struct, frozen=True):
+class EventPage(msgspec.Struct, frozen=True, gc=False):
     """A page of events: a prefix of one head (READ-2).
 
     Attributes:
@@ -360,7 +373,7 @@ class ThreadPage(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-class AppendRequest(msgspec.Struct, frozen=True):
+class AppendRequest(msgspec.Struct, frozen=True, gc=False):
     """One append of an `append_many` (APPEND-5).
 
     Attributes:
@@ -380,7 +393,7 @@ AppendOutcome: TypeAlias = Receipt | StatebookError
 # ---------------------------------------------------------------------------------------------------------- cursors
 
 
-class ExportCursor(msgspec.Struct, frozen=True):
+class ExportCursor(msgspec.Struct, frozen=True, gc=False):
     """An opened export cursor (CURSOR-1).
 
     Attributes:

@@ -8,7 +8,7 @@ alike. The decisions about export cursors are in `plan_cursors`.
 
 from __future__ import annotations
 
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,6 +27,8 @@ from statebook.model import ClaimInfo, Expect, Receipt, WriterClaim
 from statebook.records import FrozenBatch, HeadState, JournalState
 
 T = TypeVar("T")
+
+_OPEN: Final = JournalState.OPEN
 
 
 class Commit(msgspec.Struct, Generic[T], frozen=True):
@@ -172,6 +174,29 @@ def plan_release(head: HeadState | None, claim: WriterClaim, *, nonce: str) -> C
 AppendDecision: TypeAlias = "Commit[HeadState] | Done[Receipt] | Refuse"
 
 
+def admits(head: HeadState, claim: WriterClaim, base_seq: int) -> bool:
+    """Tell whether a batch that is nowhere in the journal may be committed: the last row of the table (APPEND).
+
+    For a backend that has a remembered head and finds nothing of the batch in its window: what `plan_append` would
+    commit, `extended` makes without asking further. Where this is False, `plan_append` says why.
+
+    Args:
+        head: The head that the write will be conditional on.
+        claim: The writer's claim.
+        base_seq: The base.
+
+    Returns:
+        Whether the claim is current and the base is the end of the journal.
+    """
+    return (
+        head.last_seq == base_seq
+        and head.claim_nonce == claim.nonce
+        and head.epoch == claim.epoch
+        and head.journal_id == claim.journal_id
+        and head.state is _OPEN
+    )
+
+
 def plan_append(
     head: HeadState | None,
     claim: WriterClaim,
@@ -234,10 +259,20 @@ def plan_append(
         )
     if head.last_seq < base_seq:
         return Refuse(regressed(head, base_seq))
-    return Commit(_extended(head, batch, nonce))
+    return Commit(extended(head, batch, nonce))
 
 
-def _extended(head: HeadState, batch: FrozenBatch, nonce: str) -> HeadState:
+def extended(head: HeadState, batch: FrozenBatch, nonce: str) -> HeadState:
+    """The head that takes up a batch which it admits (HEAD-2, HEAD-3).
+
+    Args:
+        head: The head that was judged.
+        batch: The batch.
+        nonce: Fresh, for the write of the head.
+
+    Returns:
+        The head to write together with the batch.
+    """
     first = head.last_seq + 1
     last = head.last_seq + len(batch.event_ids)
     checkpoint = head.checkpoint_seq if batch.checkpoint_offset is None else first + batch.checkpoint_offset

@@ -9,7 +9,7 @@ import msgspec
 from statebook.capabilities import Limits
 from statebook.codec import digest, encode_batch
 from statebook.keys import ThreadKey
-from statebook.model import Batch, ClaimInfo, ExportCursor, JournalHead, WriterClaim
+from statebook.model import CHECKPOINT_TYPES, Batch, ClaimInfo, ExportCursor, JournalHead, WriterClaim
 
 
 class JournalState(Enum):
@@ -19,7 +19,7 @@ class JournalState(Enum):
     DELETED = "deleted"
 
 
-class HeadState(msgspec.Struct, frozen=True):
+class HeadState(msgspec.Struct, frozen=True, gc=False):
     """What a head says, without what a backend keeps beside it (HEAD-1).
 
     Attributes:
@@ -93,7 +93,7 @@ class HeadState(msgspec.Struct, frozen=True):
         )
 
 
-class CursorState(msgspec.Struct, frozen=True):
+class CursorState(msgspec.Struct, frozen=True, gc=False):
     """The record of one export cursor (CURSOR-1).
 
     Attributes:
@@ -121,7 +121,7 @@ class CursorState(msgspec.Struct, frozen=True):
         )
 
 
-class FrozenBatch(msgspec.Struct, frozen=True):
+class FrozenBatch(msgspec.Struct, frozen=True, gc=False):
     """A batch as it is stored, encoded once before the first attempt (VAL-2).
 
     Attributes:
@@ -155,15 +155,18 @@ def freeze(batch: Batch, limits: Limits, key: ThreadKey) -> FrozenBatch:
     """
     events = batch.events
     if len(events) == 1:
-        largest = len(events[0].payload)
-        event_ids: tuple[str, ...] = (events[0].event_id,)
+        event = events[0]
+        largest = len(event.payload)
+        event_ids: tuple[str, ...] = (event.event_id,)
+        checkpoint_offset = 0 if event.type in CHECKPOINT_TYPES else None
     else:
         limits.check("batch_events_max", len(events), key.name)
         largest = max([len(event.payload) for event in events])
         event_ids = tuple([event.event_id for event in events])
+        checkpoint_offset = batch.checkpoint_offset
     if largest > limits.value_bytes_max:
         limits.check("value_bytes_max", largest, key.name)
     body = encode_batch(batch)
     if len(body) > limits.batch_bytes_max:
         limits.check("batch_bytes_max", len(body), key.name)
-    return FrozenBatch(batch.batch_id, body, digest(body), event_ids, batch.checkpoint_offset)
+    return FrozenBatch(batch.batch_id, body, digest(body), event_ids, checkpoint_offset)

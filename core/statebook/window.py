@@ -35,7 +35,7 @@ class Window:
             batches: The receipts and event ids of the newest batches, oldest first.
         """
         self.chain = chain
-        self._batches: OrderedDict[str, tuple[Receipt, tuple[str, ...]]] = OrderedDict()
+        self._batches: dict[str, tuple[Receipt, tuple[str, ...]]] = {}
         self._events: set[str] = set()
         for receipt, event_ids in batches:
             self.push(receipt, event_ids, chain)
@@ -67,12 +67,17 @@ class Window:
             event_ids: The ids of its events.
             chain: The chain digest behind it.
         """
-        self._batches[receipt.batch_id] = (receipt, event_ids)
-        self._events.update(event_ids)
+        batches, events = self._batches, self._events
+        batches[receipt.batch_id] = (receipt, event_ids)
+        if len(event_ids) == 1:
+            events.add(event_ids[0])
+        else:
+            events.update(event_ids)
         self.chain = chain
-        if len(self._batches) > WINDOW_BATCHES:
-            _, (_, gone) = self._batches.popitem(last=False)
-            self._events.difference_update(gone)
+        if len(batches) > WINDOW_BATCHES:
+            # The oldest is the first: a dictionary keeps the order in which batches came.
+            _, gone = batches.pop(next(iter(batches)))
+            events.difference_update(gone)
 
 
 class WindowCache:

@@ -34,7 +34,9 @@ from statebook.plan import (
     Commit,
     Done,
     Refuse,
+    admits,
     check_read,
+    extended,
     fenced,
     plan_append,
     plan_claim,
@@ -43,13 +45,12 @@ from statebook.plan import (
     plan_purge,
     plan_release,
     plan_settle,
-    receipt_of,
 )
 from statebook.plan_cursors import plan_advance_cursor, plan_open_cursor, plan_reset_cursor, plan_trim
 from statebook.records import CursorState, FrozenBatch, HeadState, freeze
 from statebook_backends.memory.options import MemoryOptions
 from statebook_backends.memory.registry import SHARED
-from statebook_backends.memory.store import CAPABILITIES, Journal, MemoryData, StoredBatch, closed
+from statebook_backends.memory.store import CAPABILITIES, Journal, MemoryData, closed
 from statebook_backends.memory.verify import verify_journal
 
 _LIMITS: Final = CAPABILITIES.limits
@@ -150,27 +151,16 @@ class MemoryThreadJournalStore(ThreadJournalStore):
         journal = data.journals.get(claim.key)
         if journal is None:
             return fenced(None, claim)
+        head = journal.head
+        placed = journal.receipts.get(batch.batch_id)
         overlap = journal.window.overlap(batch.event_ids)
-        if overlap is None and base_seq < journal.head.last_seq:
+        if placed is None and overlap is None and admits(head, claim, base_seq):
+            return journal.take_up(batch, extended(head, batch, self._new_nonce()))
+        if overlap is None and base_seq < head.last_seq:
             overlap = _overlap_at(journal, batch, base_seq)
-        decision = plan_append(
-            journal.head,
-            claim,
-            batch,
-            base_seq,
-            placed=journal.receipts.get(batch.batch_id),
-            overlap=overlap,
-            nonce=self._new_nonce(),
-        )
+        decision = plan_append(head, claim, batch, base_seq, placed=placed, overlap=overlap, nonce=self._new_nonce())
         if isinstance(decision, Commit):
-            head = decision.state
-            receipt = receipt_of(head, batch)
-            journal.batches.append(StoredBatch(batch.body, receipt, head.chain))
-            journal.lasts.append(head.last_seq)
-            journal.receipts[batch.batch_id] = receipt
-            journal.window.push(receipt, batch.event_ids, head.chain)
-            journal.head = head
-            return receipt
+            return journal.take_up(batch, decision.state)
         return decision.answer if isinstance(decision, Done) else decision.error
 
     def settle(self, claim: WriterClaim, batch_id: str, base_seq: int) -> Receipt | None:

@@ -12,7 +12,8 @@ from statebook.capabilities import Capabilities, Durability, Feature, Sharing
 from statebook.errors import StoreClosed
 from statebook.keys import SessionKey, StateKey, ThreadKey
 from statebook.model import Receipt, SlotKind
-from statebook.records import CursorState, HeadState
+from statebook.plan import receipt_of
+from statebook.records import CursorState, FrozenBatch, HeadState
 from statebook.window import Window
 from statebook_backends.memory.names import NameIndex
 
@@ -60,6 +61,20 @@ class Journal:
         self.lasts: list[int] = []
         self.receipts: dict[str, Receipt] = {}
         self.window = Window(head.chain)
+
+    def take_up(self, batch: FrozenBatch, head: HeadState) -> Receipt:
+        """Commit a batch under the head that was decided; under the lock.
+
+        Returns:
+            Its receipt.
+        """
+        receipt = receipt_of(head, batch)
+        self.batches.append(StoredBatch(batch.body, receipt, head.chain))
+        self.lasts.append(head.last_seq)
+        self.receipts[batch.batch_id] = receipt
+        self.window.push(receipt, batch.event_ids, head.chain)
+        self.head = head
+        return receipt
 
 
 class Slot:

@@ -13,7 +13,7 @@ from statebook.codec import CHAIN_START, chain_next
 from statebook.errors import BatchConflict, HeadConflict, JournalRegressed, Trimmed, WriterFenced
 from statebook.keys import ThreadKey
 from statebook.model import Batch, Event, Receipt, WriterClaim
-from statebook.plan import Commit, Done, Refuse, plan_append, plan_settle, receipt_of
+from statebook.plan import Commit, Done, Refuse, admits, extended, plan_append, plan_settle, receipt_of
 from statebook.records import FrozenBatch, HeadState, JournalState, freeze
 
 KEY = ThreadKey("u", "a", "s", "t")
@@ -111,6 +111,19 @@ def test_every_combination_gets_the_answer_of_the_table() -> None:
         "commit",
     }
     assert seen["commit"] == 1  # of all combinations exactly one writes
+
+
+def test_what_is_admitted_without_asking_further_is_what_the_table_commits() -> None:
+    admitted = 0
+    for holder, base in product(HOLDERS, ("behind", "equal", "ahead")):
+        head = head_for(holder, base)
+        assert head is not None
+        decision = plan_append(head, CLAIM, BATCH, BASE, placed=None, overlap=None, nonce="fresh")
+        assert admits(head, CLAIM, BASE) == isinstance(decision, Commit), (holder, base)
+        if isinstance(decision, Commit):
+            admitted += 1
+            assert extended(head, BATCH, "fresh") == decision.state
+    assert admitted == 1
 
 
 def test_a_commit_changes_what_it_must_and_nothing_else() -> None:
