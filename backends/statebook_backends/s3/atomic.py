@@ -95,7 +95,8 @@ class ObjectAtomicJournalStorage(AtomicJournalStorage):
         return None if head is None else HeadRecord(head.data, head.token.text)
 
     def read_blob(self, scope: str, name: str) -> bytes | None:
-        return self._open().engine.objects.read(self._layout.blob(scope, name))
+        found = self._open().engine.writer.read(self._layout.blob(scope, name))
+        return found.data if isinstance(found, Found) else None
 
     # ------------------------------------------------------------------------------------------------------- writing
 

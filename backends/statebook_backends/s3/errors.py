@@ -6,6 +6,7 @@ system, which turns some into `OSError` with the driver's error as the cause.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -25,9 +26,9 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 from fsspec.exceptions import FSTimeoutError
-from urllib3.exceptions import ConnectTimeoutError as Urllib3ConnectTimeoutError, HTTPError, NewConnectionError
 
 from statebook.errors import BackendUnavailable, InvalidConfiguration, StatebookError
+from statebook_backends.s3.http import NotConnected
 from statebook_backends.s3.names import BACKEND
 from statebook_backends.s3.writers import LOST, Lost, Unsure
 
@@ -41,8 +42,7 @@ _UNSENT: Final = (
     NoCredentialsError,
     PartialCredentialsError,
     TokenRetrievalError,
-    NewConnectionError,
-    Urllib3ConnectTimeoutError,
+    NotConnected,
 )
 """Errors that come before a request is sent. Closed: every other error of a driver is unknown."""
 
@@ -153,7 +153,7 @@ def driver_errors(path: str, *, writes: bool) -> Iterator[None]:
             key=path,
             backend=BACKEND,
         ) from error
-    except (BotoCoreError, HTTPClientError, HTTPError, AiohttpError, FSTimeoutError, OSError) as error:
+    except (BotoCoreError, HTTPClientError, AiohttpError, FSTimeoutError, OSError) as error:
         answered = error.__cause__
         if isinstance(answered, ClientError):
             with driver_errors(path, writes=writes):
@@ -222,7 +222,7 @@ def _opened(error: BackendUnavailable, cause: BaseException | None, place: str) 
             option="access_key_id",
             backend=BACKEND,
         )
-    if isinstance(cause, SSLError):
+    if isinstance(cause, SSLError) or (cause is not None and isinstance(cause.__cause__, ssl.SSLError)):
         return InvalidConfiguration(
             f"the certificate of {place} is not trusted: give the file with its authority as ca_bundle",
             option="ca_bundle",

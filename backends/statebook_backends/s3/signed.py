@@ -1,41 +1,66 @@
-"""The commit path without boto3's layers: signed with botocore, sent by urllib3, once each.
+"""The commit path without boto3's layers: each request is one signature, one send and one answer, sent once.
 
-boto3 builds, signs, sends and parses a request through dozens of hooks; here a request is one signature and one write.
-Used where an endpoint is given. On AWS itself boto3 stays: it knows redirects between regions, access points and
-buckets with sessions, and the way there costs more than it does.
+boto3 builds, signs, sends and parses a request through dozens of hooks. Used where an endpoint is given. On AWS itself
+boto3 stays: it knows redirects between regions, access points and buckets with sessions, and the way there costs more
+than it does.
 """
 
 from __future__ import annotations
 
 import re
+import ssl
+import time
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
-import urllib3
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
+import msgspec
 from botocore.client import BaseClient
 from botocore.exceptions import NoCredentialsError
 from botocore.httpsession import get_cert_path
 
+from statebook_backends.s3.http import Address, Connections
+from statebook_backends.s3.sigv4 import Keys, signed_headers
 from statebook_backends.s3.wire import Reply, content_md5
 
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9.]{1,128})</Code>")
 _PROBE_KEY: Final = "k"
 _BASES_MAX: Final = 64
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Frozen(Protocol):
+    """Credentials of one moment."""
+
+    access_key: str
+    secret_key: str
+    token: str | None
 
 
 class Credentials(Protocol):
     """Credentials of botocore, which renew themselves."""
 
-    def get_frozen_credentials(self) -> object:
+    def get_frozen_credentials(self) -> Frozen:
         """Those of this moment."""
 
 
+class _Base(msgspec.Struct, frozen=True):
+    """Where the objects of a bucket are.
+
+    Attributes:
+        address: The endpoint.
+        host: What goes as `Host`.
+        path: What their paths begin with, quoted.
+    """
+
+    address: Address
+    host: str
+    path: str
+
+
 class SignedWire:
-    """Signed requests over a pool of connections."""
+    """Signed requests over kept connections."""
 
     def __init__(
         self,
@@ -53,57 +78,76 @@ class SignedWire:
             client: The client, which knows endpoint, region and style of addresses; it sends nothing.
             credentials: The credentials, or None where there are none.
             verify: Whether the endpoint's certificate is checked, or the file with the authorities.
-            connect_timeout_s: How long to wait for a connection.
-            read_timeout_s: How long to wait for an answer.
+            connect_timeout_s: How long to wait for a connection, in seconds.
+            read_timeout_s: How long to wait for an answer, in seconds.
             connections_max: How many connections are kept.
+
+        Raises:
+            OSError: The file with the authorities cannot be read.
         """
         self._client: Any = client
         self._credentials = credentials
         self._region: str = self._client.meta.region_name
-        self._pools = urllib3.PoolManager(
-            maxsize=connections_max,
-            timeout=urllib3.Timeout(connect=connect_timeout_s, read=read_timeout_s),
-            retries=False,
-            cert_reqs="CERT_REQUIRED" if verify else "CERT_NONE",
-            ca_certs=get_cert_path(verify) if verify else None,
+        self._connections = Connections(
+            trust=_trust(verify=verify) if self._client.meta.endpoint_url.startswith("https:") else None,
+            connect_timeout_s=connect_timeout_s,
+            read_timeout_s=read_timeout_s,
+            kept_max=connections_max,
         )
         self._base = lru_cache(maxsize=_BASES_MAX)(self._find_base)
 
     def get(self, bucket: str, key: str, if_none_match: str | None) -> Reply:
-        return self._send("GET", bucket, key, {} if if_none_match is None else {"If-None-Match": if_none_match})
+        return self._send("GET", bucket, key, {} if if_none_match is None else {"if-none-match": if_none_match})
 
     def put(self, bucket: str, key: str, body: bytes, if_match: str | None) -> Reply:
-        condition = {"If-None-Match": "*"} if if_match is None else {"If-Match": if_match}
-        return self._send("PUT", bucket, key, {**condition, "Content-MD5": content_md5(body)}, body)
+        condition = {"if-none-match": "*"} if if_match is None else {"if-match": if_match}
+        return self._send("PUT", bucket, key, {**condition, "content-md5": content_md5(body)}, body)
 
     def delete(self, bucket: str, key: str, if_match: str) -> Reply:
-        return self._send("DELETE", bucket, key, {"If-Match": if_match})
+        return self._send("DELETE", bucket, key, {"if-match": if_match})
 
     def close(self) -> None:
-        self._pools.clear()
+        self._connections.close()
         self._client.close()
 
     def _send(self, method: str, bucket: str, key: str, headers: Mapping[str, str], body: bytes = b"") -> Reply:
         if self._credentials is None:
             raise NoCredentialsError
-        url = f"{self._base(bucket)}/{quote(key, safe='/~')}"
-        request = AWSRequest(method=method, url=url, headers=headers, data=body)
-        S3SigV4Auth(self._credentials.get_frozen_credentials(), "s3", self._region).add_auth(request)
-        answer = self._pools.request(
-            method, url, body=body, headers=dict(request.headers.items()), redirect=False, decode_content=False
-        )
+        base = self._base(bucket)
+        path = f"{base.path}/{quote(key, safe='/~')}"
+        frozen = self._credentials.get_frozen_credentials()
+        keys = Keys(frozen.access_key, frozen.secret_key, frozen.token)
+        now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        every = signed_headers(keys, self._region, method, base.host, path, headers, body, now)
+        lines = "".join([f"{name}: {value}\r\n" for name, value in every.items()])
+        head = f"{method} {path} HTTP/1.1\r\n{lines}content-length: {len(body)}\r\naccept-encoding: identity\r\n\r\n"
+        answer = self._connections.exchange(base.address, method, head.encode("latin-1"), body)
         failed = answer.status >= 300 and answer.status != 304
-        code = _CODE.search(answer.data) if failed else None
+        code = _CODE.search(answer.body) if failed else None
         return Reply(
             answer.status,
             code[1].decode() if code else "",
             answer.headers.get("etag", ""),
             answer.headers.get("server", ""),
-            b"" if failed else answer.data,
+            b"" if failed else answer.body,
         )
 
-    def _find_base(self, bucket: str) -> str:
+    def _find_base(self, bucket: str) -> _Base:
         """Ask the client for the address of an object, which takes no request."""
         url = self._client.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": _PROBE_KEY})
         parts = urlsplit(url)
-        return f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix('/' + _PROBE_KEY)}"
+        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        named = f"[{host}]" if ":" in host else host
+        return _Base(
+            Address(host, port, parts.scheme == "https"),
+            named if port == _PORTS[parts.scheme] else f"{named}:{port}",
+            parts.path.removesuffix("/" + _PROBE_KEY),
+        )
+
+
+def _trust(*, verify: bool | str) -> ssl.SSLContext:
+    if not verify:
+        trust = ssl.create_default_context()
+        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+        return trust
+    return ssl.create_default_context(cafile=get_cert_path(verify))

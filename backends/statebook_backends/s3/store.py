@@ -16,10 +16,10 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 from botocore.handlers import add_expect_header
 from botocore.utils import get_environ_proxies
-from urllib3.exceptions import ProtocolError
 
 from statebook.errors import BackendUnavailable, OutcomeUnknown
 from statebook_backends.s3.errors import Refused, driver_errors, is_absent, judge_write, unavailable
+from statebook_backends.s3.http import NoAnswer
 from statebook_backends.s3.names import BACKEND
 from statebook_backends.s3.objects import FileSystem
 from statebook_backends.s3.options import S3Options
@@ -171,7 +171,8 @@ class S3ConditionalWriter:
             reply = self._get(path, bucket, key, known)
         except BackendUnavailable as error:
             # The endpoint closed a kept connection just as it was used: a read is harmless twice.
-            if not isinstance(error.__cause__, ConnectionClosedError | ProtocolError):
+            cause = error.__cause__
+            if not isinstance(cause, ConnectionClosedError) and not (isinstance(cause, NoAnswer) and cause.closed):
                 raise
             reply = self._get(path, bucket, key, known)
         if reply.status == 200:
