@@ -89,6 +89,6 @@ def _run(*command: str) -> str | None:
     """Run a command; None where it succeeds, else what it said."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except (FileNotFoundError, PermissionError) as error:
+    except OSError as error:
         return str(error)
     return None if done.returncode == 0 else (done.stderr.strip() or f"status {done.returncode}")
