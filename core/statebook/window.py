@@ -59,6 +59,10 @@ class Window:
             return None
         return next(event_id for event_id in event_ids if event_id in events)
 
+    def is_new(self, batch_id: str, event_ids: tuple[str, ...]) -> bool:
+        """Tell whether neither a batch nor an event of it is in the window."""
+        return batch_id not in self._batches and self._events.isdisjoint(event_ids)
+
     def push(self, receipt: Receipt, event_ids: tuple[str, ...], chain: str) -> None:
         """Take up a committed batch, and let go of the oldest where there are too many.
 

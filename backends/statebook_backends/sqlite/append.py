@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from statebook.errors import DataError, JournalCorrupt, OutcomeUnknown
 from statebook.model import WriterClaim
-from statebook.plan import Commit, Done, fenced, plan_append, receipt_of
+from statebook.plan import Commit, Done, admits, extended, fenced, plan_append, receipt_of
 from statebook.records import FrozenBatch, JournalState
 from statebook.window import Window
 from statebook_backends.sqlite.batches import event_ids_behind, find_batch, load_window
@@ -80,37 +80,30 @@ class Append(Operation):
         claim = self._claim
         known = self._heads.get(claim.journal_id)
         if known is not None and known.namespace == self._namespace:
-            head = known.head
-            if head.key is claim.key or head.key == claim.key:
-                window = known.window
-                if window is not None and self._commit(cursor, known, window):
-                    return
+            window, key = known.window, known.head.key
+            if window is not None and (key is claim.key or key == claim.key) and self._commit(cursor, known, window):
+                return
         self._judge(cursor)
 
     def _commit(self, cursor: Cursor, known: KnownHead, window: Window) -> bool:
         """Write where the remembered head is the stored one and lets the batch in; tell whether that was so."""
-        batch = self._batch
-        head = known.head
-        if window.find(batch.batch_id) is not None or window.overlap(batch.event_ids) is not None:
+        batch, head = self._batch, known.head
+        batch_id = batch.batch_id
+        if not (admits(head, self._claim, self._base_seq) and window.is_new(batch_id, batch.event_ids)):
             return False
-        decision = plan_append(
-            head, self._claim, batch, self._base_seq, placed=None, overlap=None, nonce=self._new_nonce()
-        )
-        if type(decision) is not Commit:
-            return False
-        new = decision.state
+        new = extended(head, batch, self._new_nonce())
+        last_seq, chain, jid = new.last_seq, new.chain, known.jid
         seal = seal_head(known.fixed, new)
-        execute = cursor.execute
-        execute(
+        cursor.execute(
             _ADVANCE,
             (
                 new.generation,
                 new.nonce,
-                new.last_seq,
+                last_seq,
                 new.checkpoint_seq,
-                new.chain,
+                chain,
                 seal,
-                known.jid,
+                jid,
                 known.seal,
                 head.nonce,
                 head.generation,
@@ -121,31 +114,20 @@ class Append(Operation):
         )
         if cursor.rowcount != 1:
             return False
-        receipt = receipt_of(new, batch)
-        execute(
-            _INSERT,
-            (
-                known.jid,
-                receipt.first_seq,
-                receipt.last_seq,
-                batch.batch_id,
-                receipt.epoch,
-                batch.digest,
-                new.chain,
-                batch.body,
-            ),
+        cursor.execute(
+            _INSERT, (jid, head.last_seq + 1, last_seq, batch_id, new.epoch, batch.digest, chain, batch.body)
         )
         if cursor.rowcount != 1:
             # The id is that of a batch older than the window, or the place is taken: as if nothing had been written.
-            execute(
+            cursor.execute(
                 _RESTORE,
-                (head.generation, head.nonce, head.last_seq, head.checkpoint_seq, head.chain, known.seal, known.jid),
+                (head.generation, head.nonce, head.last_seq, head.checkpoint_seq, head.chain, known.seal, jid),
             )
             return False
         known.head = new
         known.seal = seal
-        self.answer = receipt
-        window.push(receipt, batch.event_ids, new.chain)
+        self.answer = receipt = receipt_of(new, batch)
+        window.push(receipt, batch.event_ids, chain)
         return True
 
     def _judge(self, cursor: Cursor) -> None:

@@ -112,12 +112,8 @@ class HeadCache:
 
 def seal_head(fixed: bytes, head: HeadState) -> str:
     """The seal of a head: a digest over all of its row's other columns."""
-    return _sha256(
-        fixed
-        + f"{head.generation} {head.nonce} {head.last_seq} {head.checkpoint_seq} {head.chain}".encode(
-            "ascii", "replace"
-        )
-    ).hexdigest()
+    changing = f"{head.generation} {head.nonce} {head.last_seq} {head.checkpoint_seq} {head.chain}"
+    return _sha256(fixed + changing.encode()).hexdigest()
 
 
 def _fixed(namespace: str, jid: int, head: HeadState) -> bytes:
