@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from statebook_conformance.certificate import CertificateError, profile_note, read_certificate, verify_certificate
+from statebook_conformance.differential.command import differential
 from statebook_conformance.engine import select
 from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_USAGE
 from statebook_conformance.fixtures_command import fixtures
@@ -52,6 +53,7 @@ def group() -> None:
     statebook conformance verify FILE    check a certificate
     statebook conformance compare A B    what got better or worse from one certificate to the next
     statebook conformance profile        the exact rule set of this release, and those that are known
+    statebook conformance differential URLS   one random history on several backends and a model
     statebook conformance replay FILE    judge a saved history again, without a backend
     statebook conformance matrix FILES   what several certificates grant, side by side
     statebook conformance self-check     show that each rule can fail
@@ -323,3 +325,4 @@ def self_check(seed: int, only: tuple[str, ...]) -> None:
 
 
 group.add_command(fixtures)
+group.add_command(differential)
