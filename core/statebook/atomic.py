@@ -59,6 +59,15 @@ class AtomicJournalStorage(ABC):
     def capabilities(self) -> Capabilities:
         """What this store declares (DUR)."""
 
+    @property
+    def requests_at_once(self) -> int:
+        """How many calls on different scopes, or reads, this storage serves at once in about the time of one.
+
+        A hint, no promise: so many threads hand in the commits of a group and read the blobs of a page. 1, as here,
+        where calls wait for each other in this process.
+        """
+        return 1
+
     @abstractmethod
     def read_head(self, scope: str) -> HeadRecord | None:
         """Read the head of a scope.

@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
+from statebook.at_once import at_once
 from statebook.atomic import AtomicJournalStorage
 from statebook.atomic_cursors import CursorRecords
 from statebook.atomic_head import StoredHead, decode_head, extended
@@ -27,6 +28,7 @@ from statebook.errors import (
     InvalidKey,
     JournalCorrupt,
     OutcomeUnknown,
+    StatebookError,
     StoreClosed,
 )
 from statebook.ids import new_nonce as fresh_nonce
@@ -211,7 +213,25 @@ class AtomicThreadJournalStore(ThreadJournalStore):
         for request in requests:
             check_seq(request.base_seq, "base_seq")
         self._check_open()
-        return super().append_many(requests)
+        width = self._storage.requests_at_once
+        if width <= 1:
+            return super().append_many(requests)
+        self._capabilities.limits.check("group_batches_max", len(requests))
+        places: dict[ThreadKey, list[int]] = {}
+        for place, request in enumerate(requests):
+            places.setdefault(request.claim.key, []).append(place)
+        outcomes: dict[int, AppendOutcome] = {}
+
+        def append_in_turn(of_thread: list[int]) -> None:
+            for place in of_thread:
+                request = requests[place]
+                try:
+                    outcomes[place] = self.append(request.claim, request.batch, request.base_seq)
+                except StatebookError as error:
+                    outcomes[place] = error
+
+        at_once(width, append_in_turn, tuple(places.values()))
+        return tuple([outcomes[place] for place in range(len(requests))])
 
     def settle(self, claim: WriterClaim, batch_id: str, base_seq: int) -> Receipt | None:
         check_id(batch_id, "batch_id")

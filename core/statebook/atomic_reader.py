@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from statebook.atomic import AtomicJournalStorage
 from statebook.atomic_head import BatchLine, StoredHead, decode_lines, gap, tail_from
@@ -35,16 +36,28 @@ class JournalReader:
 
     def segment(self, reference: Reference) -> list[BatchLine]:
         """The batches of a segment, checked to cover exactly what the reference says."""
-        lines = decode_lines(self.tree.fetch(reference), "segment", self.key)
+        return self._segment(reference, self.tree.fetch(reference))
+
+    def _segment(self, reference: Reference, blob: bytes) -> list[BatchLine]:
+        lines = decode_lines(blob, "segment", self.key)
         if not lines or lines[0].first != reference.first or lines[-1].last != reference.last:
             found = f"seq {lines[0].first} to {lines[-1].last}" if lines else "nothing"
             raise self.tree.damaged(f"segment {reference.name}", f"seq {reference.first} to {reference.last}", found)
         return lines
 
-    def batches(self, head: StoredHead, low: int) -> Iterator[BatchLine]:
-        """The batches that end at a seq or behind it, ascending, without a gap up to the head's end (HEAD-2)."""
+    def batches(self, head: StoredHead, low: int, high: int | None = None) -> Iterator[BatchLine]:
+        """The batches that end at a seq or behind it, ascending, without a gap up to the head's end (HEAD-2).
+
+        Args:
+            head: The head.
+            low: The first seq that is wanted.
+            high: The last seq that is wanted, or None for the head's; behind its batch the rest is not to be asked for.
+
+        Yields:
+            The batches.
+        """
         at: int | None = None
-        for line in self._found(head, low):
+        for line in self._found(head, low, high):
             if (line.first > low) if at is None else (line.first != at):
                 raise gap(self.key, low if at is None else at, line.first)
             at = line.last + 1
@@ -52,9 +65,11 @@ class JournalReader:
         if (low if at is None else at) <= head.state.last_seq or (at or 0) > head.state.last_seq + 1:
             raise gap(self.key, head.state.last_seq + 1, low if at is None else at)
 
-    def _found(self, head: StoredHead, low: int) -> Iterator[BatchLine]:
-        for reference in self.tree.segments(head.levels, low):
-            for line in self.segment(reference):
+    def _found(self, head: StoredHead, low: int, high: int | None) -> Iterator[BatchLine]:
+        end = head.state.last_seq if high is None else high
+        wanted = takewhile(lambda reference: reference.first <= end, self.tree.segments(head.levels, low))
+        for reference, blob in self.tree.fetch_ahead(wanted):
+            for line in self._segment(reference, blob):
                 if line.last >= low:
                     yield line
         yield from tail_from(head, low)
@@ -72,7 +87,8 @@ class JournalReader:
         """The batch that starts at a seq, or None where none does or it has been trimmed away (APPEND-1)."""
         if first > head.state.last_seq:
             return None
-        line = next(self._found(head, max(first, head.state.first_seq)), None)
+        low = max(first, head.state.first_seq)
+        line = next(self._found(head, low, low), None)
         return line if line is not None and line.first == first else None
 
     def page(self, head: StoredHead, seq: int, limit: int) -> EventPage:
@@ -80,7 +96,7 @@ class JournalReader:
         last_seq = head.state.last_seq
         events: list[RecordedEvent] = []
         if seq < last_seq:
-            for line in self.batches(head, seq + 1):
+            for line in self.batches(head, seq + 1, seq + limit):
                 _, decoded = decode_events(bytes(line.body), line.first)
                 if len(decoded) != line.last - line.first + 1:
                     raise gap(self.key, line.last + 1, line.first + len(decoded))

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from statebook.at_once import at_once
 from statebook.atomic import AtomicJournalStorage
 from statebook.codec import digest
 from statebook.errors import DataError
@@ -35,6 +36,8 @@ class Reference(msgspec.Struct, frozen=True, gc=False, array_like=True):
     bytes: int
     sha256: str
 
+
+_AHEAD_BYTES_MAX: Final = 2_097_152
 
 Levels: TypeAlias = tuple[tuple[Reference, ...], ...]
 
@@ -177,6 +180,24 @@ class TreeReader:
         if found != reference.sha256:
             raise self.damaged(f"blob {reference.name}", reference.sha256, found)
         return blob
+
+    def fetch_ahead(self, references: Iterator[Reference]) -> Iterator[tuple[Reference, bytes]]:
+        """Read blobs in order, several at once where the storage serves them so, a few megabytes ahead at most.
+
+        Raises:
+            BlobMissing: One is not there.
+            DataError: Length or digest of one is another one.
+        """
+        width = max(1, self._storage.requests_at_once)
+        for first in references:
+            ahead, size = [first], first.bytes
+            while len(ahead) < width and size < _AHEAD_BYTES_MAX:
+                reference = next(references, None)
+                if reference is None:
+                    break
+                ahead.append(reference)
+                size += reference.bytes
+            yield from zip(ahead, at_once(width, self.fetch, ahead), strict=True)
 
     def children(self, reference: Reference) -> tuple[Reference, ...]:
         """The references in an index blob, checked to cover exactly what the reference says."""

@@ -60,6 +60,7 @@ class ObjectAtomicJournalStorage(AtomicJournalStorage):
         capabilities: Capabilities,
         *,
         ordered: bool,
+        at_once: int = 1,
         new_nonce: Callable[[], str] = fresh_nonce,
         pause: Callable[[int], None] = jittered_pause,
     ) -> None:
@@ -70,6 +71,7 @@ class ObjectAtomicJournalStorage(AtomicJournalStorage):
             layout: Where what stands.
             capabilities: What is declared; `PURGE` only where conditional removals were seen to work.
             ordered: Whether the store lists in byte order.
+            at_once: How many requests it serves at once.
             new_nonce: Fresh randomness.
             pause: Waits between attempts; takes how many there were.
         """
@@ -77,6 +79,7 @@ class ObjectAtomicJournalStorage(AtomicJournalStorage):
         self._layout = layout
         self._capabilities = capabilities
         self._ordered = ordered
+        self._at_once = at_once
         self._new_nonce = new_nonce
         self._pause = pause
         self._closed = False
@@ -85,6 +88,10 @@ class ObjectAtomicJournalStorage(AtomicJournalStorage):
     @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
+
+    @property
+    def requests_at_once(self) -> int:
+        return self._at_once
 
     # ------------------------------------------------------------------------------------------------------- reading
 

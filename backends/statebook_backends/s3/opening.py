@@ -23,6 +23,7 @@ SHARED: Final = Engines()
 PROBED: Final[Once[ProbeReport]] = Once()
 """What this process knows of endpoints and buckets."""
 
+_AT_ONCE_MAX: Final = 32
 _SETTING: Final = "object store acknowledgement"
 
 
@@ -102,7 +103,9 @@ def open_s3(options: S3Options) -> ObjectAtomicJournalStorage:
             facts = {"linger_ms": str(options.linger_ms)} if options.linger_ms else {}
             facts["endpoint"] = urlsplit(options.endpoint_url).netloc if options.endpoint_url else "AWS"
             declared = _capabilities(report, Durability(options.durability), Sharing.NETWORK, facts)
-            return ObjectAtomicJournalStorage(engines, layout, declared, ordered=report.ordered)
+            return ObjectAtomicJournalStorage(
+                engines, layout, declared, ordered=report.ordered, at_once=min(_AT_ONCE_MAX, options.connections_max)
+            )
         finally:
             engines.leave()
 
