@@ -161,7 +161,7 @@ def synced(ctx: Context) -> None:
 # ------------------------------------------------------------------------------------------------ a disk that refuses
 
 _REFUSING: Final = "statebook_conformance.workers_disk:on_a_refusing_disk"
-_LIVES: Final = 40
+_LIVES: Final = 30
 _FULL_FOR: Final = 3
 
 
