@@ -68,6 +68,11 @@ def answer_of(call: Callable[[], Answer], labelled: Callable[[StatebookError], A
         return {"error": f"{type(error).__module__}.{type(error).__name__}", "text": str(error)[:200]}
 
 
+def error_answer(name: str, **fields: object) -> Answer:
+    """The answer that is an error: its class and what it carries."""
+    return {"error": name, **fields}
+
+
 def text_of(answer: Answer) -> str:
     """An answer as canonical text: two answers are the same where their texts are."""
     return msgspec.json.encode(answer, order="sorted").decode()

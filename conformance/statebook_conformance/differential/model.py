@@ -1,23 +1,23 @@
 """The model that plays a history: the contract in plain Python, one caller at a time. Knows no backend.
 
-It answers each step in the same words as a real backend does, see `answers`. Journals are `JournalModel`'s; here are
-cursors, state, listings, and what an error carries.
+It answers each step in the same words as a real backend does, see `answers`. Journals are `JournalModel`'s, state is
+`StateModelPlayer`'s; here are cursors, listings, and what an error carries.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from typing import Final, assert_never
 
 import msgspec
 
 from statebook.codec import CHAIN_START, chain_next, digest, encode_batch
-from statebook.keys import SessionKey, StateKey, ThreadKey, ThreadScope
-from statebook.model import Batch, SlotKind
+from statebook.keys import ThreadKey, ThreadScope
+from statebook.model import Batch
 from statebook_conformance.differential import steps as do
-from statebook_conformance.differential.answers import Answer, Skipped, key_fields, shown
+from statebook_conformance.differential.answers import Answer, Skipped, error_answer, key_fields, shown
 from statebook_conformance.differential.labels import TRIMMED
+from statebook_conformance.differential.model_state import StateModelPlayer, page_of
 from statebook_conformance.journal_model import Held, JournalModel, Placed
 
 WINDOW: Final = 64
@@ -89,10 +89,6 @@ class ThreadModel:
         """The step that got the claim which holds the journal."""
         held = self.journal.holder
         return None if held is None else self.holders[held]
-
-
-def _error(name: str, **fields: object) -> Answer:
-    return {"error": name, **fields}
 
 
 class ModelPlayer:
@@ -181,10 +177,10 @@ class ModelPlayer:
         )
         holder, was_alive = thread.holder, journal.alive
         if isinstance(step.replacing, int) and self._held(step.replacing)[0] != step.thread:
-            return _error("WriterBusy", holder=holder)
+            return error_answer("WriterBusy", holder=holder)
         held = journal.claim(replacing)
         if isinstance(held, str):
-            return _error(held, holder=holder)
+            return error_answer(held, holder=holder)
         if not was_alive:
             thread.chain = CHAIN_START
         thread.wrote()
@@ -214,7 +210,7 @@ class ModelPlayer:
         return {"done": name}
 
     def _fenced(self, thread: ThreadModel, landed: Answer | None = None) -> Answer:
-        return _error("WriterFenced", epoch=thread.journal.epoch, landed=landed)
+        return error_answer("WriterFenced", epoch=thread.journal.epoch, landed=landed)
 
     # ------------------------------------------------------------------------------------------------------ batches
 
@@ -235,7 +231,7 @@ class ModelPlayer:
         journal = thread.journal
         overlap = self._overlap(journal, held, batch)
         if overlap is not None:
-            return _error("BatchConflict", batch_id=batch.batch_id, event_id=overlap)
+            return error_answer("BatchConflict", batch_id=batch.batch_id, event_id=overlap)
         said, place = journal.append(held, batch, sending.base)
         match said:
             case "committed" | "replayed":
@@ -248,13 +244,13 @@ class ModelPlayer:
                     )
                 return receipt
             case "BatchConflict":
-                return _error("BatchConflict", batch_id=batch.batch_id, event_id=None)
+                return error_answer("BatchConflict", batch_id=batch.batch_id, event_id=None)
             case "WriterFenced":
                 return self._fenced(thread, None if place is None else self._receipt(thread, place, replayed=True))
             case "HeadConflict":
-                return _error("HeadConflict", last_seq=journal.last, base_seq=sending.base)
+                return error_answer("HeadConflict", last_seq=journal.last, base_seq=sending.base)
             case _:
-                return _error(said, last_seq=journal.last, seen_seq=sending.base)
+                return error_answer(said, last_seq=journal.last, seen_seq=sending.base)
 
     def _overlap(self, journal: JournalModel, held: Held, batch: Batch) -> str | None:
         """The first event id of a new batch that the window has; trimmed events are in the window too."""
@@ -277,7 +273,7 @@ class ModelPlayer:
         if said == "WriterFenced":
             return self._fenced(thread)
         if said == "Trimmed":
-            return _error("Trimmed", first_seq=thread.journal.first)
+            return error_answer("Trimmed", first_seq=thread.journal.first)
         thread.wrote()
         return {"settled": None}
 
@@ -307,13 +303,13 @@ class ModelPlayer:
     def _read(self, step: do.Read) -> Answer:
         journal = self.threads[step.thread].journal
         if step.seq < 0 or not 1 <= step.limit <= 10_000:
-            return _error("ValueError")
+            return error_answer("ValueError")
         last = journal.last if journal.alive else 0
         said = journal.read(step.seq)
         if said == "JournalRegressed":
-            return _error(said, last_seq=last, seen_seq=step.seq)
+            return error_answer(said, last_seq=last, seen_seq=step.seq)
         if said == "Trimmed":
-            return _error(said, first_seq=journal.first)
+            return error_answer(said, first_seq=journal.first)
         there = self._events(journal, step.seq) if journal.alive else []
         return {"events": there[: step.limit], "has_more": len(there) > step.limit, "last_seq": last}
 
@@ -338,9 +334,9 @@ class ModelPlayer:
     def _threads(self, step: do.ListThreads) -> Answer:
         scope = ThreadScope(step.user, step.agent, step.session)
         if step.after is not None and not scope.covers(step.after):
-            return _error("ValueError")
+            return error_answer("ValueError")
         live = [key for key, thread in self.threads.items() if thread.journal.alive and scope.covers(key)]
-        chosen, more = _page(live, step.after, step.limit)
+        chosen, more = page_of(live, step.after, step.limit)
         return {"threads": chosen, "has_more": more}
 
     # -------------------------------------------------------------------------------------------------- maintenance
@@ -351,7 +347,7 @@ class ModelPlayer:
         acked = [cursor.acked for cursor in thread.cursors.values() if cursor.incarnation == journal.incarnation]
         said = journal.trim(min([step.before, *(seq + 1 for seq in acked)]))
         if said == "JournalNotFound":
-            return _error(said)
+            return error_answer(said)
         if said == "moved":
             thread.wrote()
         return self._head(step.thread)
@@ -398,19 +394,19 @@ class ModelPlayer:
 
     def _wrong_place(self, journal: JournalModel, seq: int) -> Answer | None:
         if not journal.alive:
-            return _error("JournalNotFound")
+            return error_answer("JournalNotFound")
         if seq > journal.last:
-            return _error("JournalRegressed", last_seq=journal.last, seen_seq=seq)
-        return _error("Trimmed", first_seq=journal.first) if seq < journal.first - 1 else None
+            return error_answer("JournalRegressed", last_seq=journal.last, seen_seq=seq)
+        return error_answer("Trimmed", first_seq=journal.first) if seq < journal.first - 1 else None
 
     def _open(self, step: do.OpenCursor, thread: ThreadModel) -> Answer | CursorModel:
         journal, record = thread.journal, thread.cursors.get(step.exporter)
         if not journal.alive:
-            return _error("JournalNotFound")
+            return error_answer("JournalNotFound")
         if record is None:
             return CursorModel(journal.incarnation, journal.first - 1, 1, 1, step.number)
         if record.incarnation != journal.incarnation:
-            return _error("CursorInvalid", version=record.version)
+            return error_answer("CursorInvalid", version=record.version)
         wrong = self._wrong_place(journal, record.acked)
         if wrong is not None:
             return wrong
@@ -421,18 +417,18 @@ class ModelPlayer:
         assert held is not None
         assert record is not None
         if not journal.alive:
-            return _error("JournalNotFound")
+            return error_answer("JournalNotFound")
         if journal.incarnation != held.incarnation or record.incarnation != journal.incarnation:
-            return _error("CursorInvalid", version=record.version)
+            return error_answer("CursorInvalid", version=record.version)
         if record.opener != held.opener:
-            return _error("CursorFenced", epoch=record.epoch)
+            return error_answer("CursorFenced", epoch=record.epoch)
         wrong = self._wrong_place(journal, record.acked)
         if wrong is not None:
             return wrong
         if to < record.acked:
-            return _error("CursorRegression")
+            return error_answer("CursorRegression")
         if to > journal.last:
-            return _error("JournalRegressed", last_seq=journal.last, seen_seq=to)
+            return error_answer("JournalRegressed", last_seq=journal.last, seen_seq=to)
         moved = record.version + (to != record.acked)
         return msgspec.structs.replace(record, acked=to, version=moved)
 
@@ -443,110 +439,6 @@ class ModelPlayer:
             return wrong
         version = 0 if record is None else record.version
         if version != expected:
-            return _error("CursorConflict", version=version)
+            return error_answer("CursorConflict", version=version)
         epoch = 0 if record is None else record.epoch
         return CursorModel(journal.incarnation, step.to, epoch + 1, version + 1, step.number)
-
-
-class StateModelPlayer:
-    """The state's side: slots in dictionaries.
-
-    Attributes:
-        live: Items and version of each live slot; a document has one item.
-        got: The version that a step got, as its rank.
-    """
-
-    def __init__(self) -> None:
-        """Begin where nothing was saved."""
-        self.live: dict[tuple[StateKey, SlotKind], tuple[tuple[str, ...], int]] = {}
-        self.got: dict[int, int] = {}
-        self._issued: dict[tuple[StateKey, SlotKind], int] = defaultdict(int)
-
-    def play(self, step: do.StateStep) -> Answer:
-        """Do one step."""
-        match step:
-            case do.Save():
-                return self._write(step.number, (step.slot, SlotKind.DOCUMENT), (step.value,), step.expected)
-            case do.ReplaceList():
-                return self._write(step.number, (step.slot, SlotKind.LIST), step.items, step.expected)
-            case do.AppendList():
-                place = (step.slot, SlotKind.LIST)
-                held = self.live.get(place, ((), 0))[0]
-                if len(held) != step.length:
-                    return self._conflict(place)
-                return self._write(step.number, place, (*held, *step.items), "any")
-            case do.Load():
-                document = self.live.get((step.slot, SlotKind.DOCUMENT))
-                return {"value": None} if document is None else {"value": document[0][0], "version": document[1]}
-            case do.LoadList():
-                items = self.live.get((step.slot, SlotKind.LIST))
-                return {"items": None} if items is None else {"items": list(items[0]), "version": items[1]}
-            case do.DeleteSlot():
-                return self._delete(step)
-            case do.DeleteSession():
-                gone = [place for place in self.live if place[0].session == step.session]
-                for place in gone:
-                    del self.live[place]
-                return {"deleted": len(gone)}
-            case do.Exists():
-                return {"exists": any(slot.session == step.session for slot, _ in self.live)}
-            case do.ListKeys():
-                return self._keys(step)
-            case do.ListSessions():
-                return self._sessions(step)
-            case _:
-                assert_never(step)
-
-    def _holds(self, place: tuple[StateKey, SlotKind], expected: do.Expected) -> bool:
-        version = self.live[place][1] if place in self.live else None
-        if isinstance(expected, int):
-            if expected not in self.got:
-                raise Skipped(f"step {expected} got no version")
-            return self.got[expected] == version
-        return expected == "any" or (expected == "absent" and version is None)
-
-    def _write(
-        self, number: int, place: tuple[StateKey, SlotKind], items: tuple[str, ...], expected: do.Expected
-    ) -> Answer:
-        if not self._holds(place, expected):
-            return self._conflict(place)
-        self._issued[place] += 1
-        self.live[place] = (items, self._issued[place])
-        self.got[number] = self._issued[place]
-        return {"version": self._issued[place]}
-
-    def _conflict(self, place: tuple[StateKey, SlotKind]) -> Answer:
-        live = self.live.get(place)
-        length = None if place[1] is SlotKind.DOCUMENT else 0 if live is None else len(live[0])
-        return _error("VersionConflict", version=None if live is None else live[1], length=length)
-
-    def _delete(self, step: do.DeleteSlot) -> Answer:
-        place = (step.slot, step.kind)
-        if step.expected == "absent":
-            return _error("ValueError")
-        if not self._holds(place, step.expected):
-            return self._conflict(place)
-        return {"deleted": self.live.pop(place, None) is not None}
-
-    def _keys(self, step: do.ListKeys) -> Answer:
-        if step.after is not None and step.after.session != step.session:
-            return _error("ValueError")
-        keys = [slot for slot, kind in self.live if kind is step.kind and slot.session == step.session]
-        chosen, more = _page(keys, step.after, step.limit)
-        return {"keys": chosen, "has_more": more}
-
-    def _sessions(self, step: do.ListSessions) -> Answer:
-        if step.after is not None and step.after.user_id != step.user:
-            return _error("ValueError")
-        sessions = {slot.session for slot, _ in self.live if slot.user_id == step.user}
-        chosen, more = _page(sessions, step.after, step.limit)
-        return {"sessions": chosen, "has_more": more}
-
-
-def _page(
-    keys: Iterable[ThreadKey] | Iterable[StateKey] | Iterable[SessionKey],
-    after: ThreadKey | StateKey | SessionKey | None,
-    limit: int,
-) -> tuple[Sequence[object], bool]:
-    behind = sorted((key for key in keys if after is None or key.name > after.name), key=lambda key: key.name)
-    return [key_fields(key) for key in behind[:limit]], len(behind) > limit
