@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 from statebook.journal import ThreadJournalStore
-from statebook.keys import ThreadKey
+from statebook.keys import ThreadKey, ThreadScope
 from statebook.model import (
     ANY,
     PAGE_MAX,
@@ -20,6 +20,8 @@ from statebook.model import (
     RecordedEvent,
     WriterClaim,
 )
+from statebook.plugins import Requirement
+from statebook_conformance.mutants.forward import ForwardBackend
 from statebook_conformance.mutants.mutant import Mutant
 from statebook_conformance.mutants.wrapping import BadJournal, wrapping
 
@@ -79,6 +81,16 @@ class _ReadsAtClaim(BadJournal):
         return self.inner.claim(key, writer_id, replacing=replacing)
 
 
+class _ReadsAtOpen(ForwardBackend):
+    """Reads all journals of the namespace into memory when it is opened."""
+
+    def open_journal(self, require: Iterable[Requirement] = ()) -> ThreadJournalStore:
+        journal = self.inner.open_journal(require)
+        for key in journal.list_threads(ThreadScope("user")).threads:
+            _ids(journal, key)
+        return journal
+
+
 class _SearchesToSettle(BadJournal):
     """Looks for a batch in all of the journal."""
 
@@ -126,6 +138,7 @@ ONE_VALUE: Final = Mutant("journal-in-one-value", "each append copies all of the
 CLAIM_READS: Final = Mutant(
     "claim-reads-all", "a claim reads the journal from its start", wrapping(journal=_ReadsAtClaim)
 )
+OPEN_READS: Final = Mutant("open-reads-all", "a store reads all that there is when it is opened", _ReadsAtOpen)
 SETTLE_SEARCHES: Final = Mutant(
     "settle-searches-all", "settle looks for the batch in all of the journal", wrapping(journal=_SearchesToSettle)
 )
