@@ -1,7 +1,8 @@
 """Faults for tests of stores: a proxy, storages that lose answers, disks that lie, processes that die.
 
 Each is seeded and can be replayed; none needs a container or special rights. `plans` says what a proxy can do, `proxy`
-does it to one server, `network` to all that this process connects to; `store` wraps any atomic storage or journal store; `disk` damages media and fills disks; `crash` kills writers.
+does it to one server, `network` to all that this process connects to; `store` wraps any atomic storage or journal
+store; `disk` damages media and fills disks; `crash` kills writers.
 """
 
 from __future__ import annotations

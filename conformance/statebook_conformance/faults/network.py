@@ -2,16 +2,18 @@
 
 It needs no knowledge of a client or its URL: inside the `with` block `socket.socket.connect` is led to a proxy before
 the address that was asked for, so that servers which are only found on the way (the master that a sentinel names, the
-node that a cluster refers to) are met as well. Connections that are open already, and those that a library makes
-without Python's sockets, are not.
+node that a cluster refers to) are met as well. Connections that this process has open already are ended first, where
+the system shows them, so that pools are filled anew. What a library connects without Python's sockets is not met.
 """
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self, TypeAlias
 
@@ -61,6 +63,7 @@ class Network:
             Network._active = self
             for name in _CONNECTS:
                 setattr(socket.socket, name, _connecting(getattr(socket.socket, name)))
+        end_connections()
         return self
 
     def __exit__(
@@ -152,6 +155,26 @@ class Network:
             proxy.__enter__()
             self._proxies[family, host, port] = proxy
             return proxy
+
+
+def end_connections() -> int:
+    """End all TCP connections that this process has made or taken, as a network would: both sides see them end.
+
+    Returns:
+        How many there were; 0 where the system does not show them.
+    """
+    ended = 0
+    entries = Path("/proc/self/fd")
+    for entry in tuple(entries.iterdir()) if entries.is_dir() else ():
+        with suppress(OSError):
+            if not entry.readlink().name.startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(entry.name))) as connection:
+                if connection.family in _LOOPBACK and connection.type & 0xF == socket.SOCK_STREAM:
+                    connection.getpeername()
+                    connection.shutdown(socket.SHUT_RDWR)
+                    ended += 1
+    return ended
 
 
 def _connecting(real: Callable[[socket.socket, _Address], object]) -> Callable[[socket.socket, _Address], object]:

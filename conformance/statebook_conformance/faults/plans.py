@@ -36,6 +36,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         size: How many bytes still pass, or how many pass at a time.
         delay_s: How long is waited, in seconds.
         answer: What the proxy answers itself.
+        growth: By what each piece of a drip is larger than the one before it.
     """
 
     action: Action
@@ -43,6 +44,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
     delay_s: float = 0.0
     answer: bytes = b""
+    growth: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what would have no bound.
@@ -50,8 +52,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ValueError: The size or delay is outside its range.
         """
-        if self.size < 0 or not 0.0 <= self.delay_s <= DELAY_MAX_S:
-            raise ValueError(f"size must be at least 0, delay_s 0 to {DELAY_MAX_S:g}: {self.size}, {self.delay_s}")
+        if self.size < 0 or not 0.0 <= self.delay_s <= DELAY_MAX_S or self.growth < 1:
+            raise ValueError(
+                f"size must be at least 0, delay_s 0 to {DELAY_MAX_S:g}, growth at least 1: "
+                f"{self.size}, {self.delay_s}, {self.growth}"
+            )
 
 
 NO_FAULT: Final = Plan(action=Action.PASS)
@@ -81,9 +86,9 @@ def black_hole(*, match: bytes = b"", delivered: bool = False) -> Plan:
     return Plan(action=Action.LOST_REPLIES if delivered else Action.BLACK_HOLE, match=match)
 
 
-def drip(*, match: bytes = b"", size: int = 1, delay_s: float = 0.01) -> Plan:
-    """The reply arrives `size` bytes at a time, with a wait before each."""
-    return Plan(action=Action.DRIP, match=match, size=max(1, size), delay_s=delay_s)
+def drip(*, match: bytes = b"", size: int = 1, delay_s: float = 0.01, growth: int = 1) -> Plan:
+    """The reply arrives `size` bytes at a time, each time `growth` times as many, with a wait before each."""
+    return Plan(action=Action.DRIP, match=match, size=max(1, size), delay_s=delay_s, growth=growth)
 
 
 def delay(delay_s: float, *, match: bytes = b"") -> Plan:

@@ -440,10 +440,12 @@ class FaultProxy:
 
 
 async def _drip(writer: asyncio.StreamWriter, data: bytes, plan: Plan) -> None:
-    for start in range(0, len(data), plan.size):
+    start, size = 0, plan.size
+    while start < len(data):
         await asyncio.sleep(plan.delay_s)
-        writer.write(data[start : start + plan.size])
+        writer.write(data[start : start + size])
         await writer.drain()
+        start, size = start + size, size * plan.growth
 
 
 async def _rest_of_http(reader: asyncio.StreamReader, data: bytes) -> None:
