@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from msgspec.structs import replace
 
-from statebook.errors import WriterBusy
+from statebook.errors import BackendUnavailable, WriterBusy
 from statebook.journal import ThreadJournalStore
 from statebook.keys import StateKey
 from statebook.model import ABSENT, NONE, Batch, ExpectedVersion, WriterClaim
@@ -38,21 +38,24 @@ class _Worker:
         self.cursor = None if self.claim.last_seq == 0 else journal.open_cursor(thread(), EXPORTER)
         self.base = self.claim.last_seq
         self.version: ExpectedVersion = ABSENT
-        self.length = 0
+        self.length = self.list_version = 0
+        self.batch = make_batch("none yet")
 
     def work(self, number: int) -> dict[str, JsonValue]:
-        """Call everything once; what was answered."""
+        """Call everything once; what was answered. Called again with its number where a call of it was refused."""
         before = time.monotonic()
-        batch = _at_this_moment(make_batch(f"b{number}", 2))
+        if self.batch.batch_id != f"b{number}":
+            self.batch = _at_this_moment(make_batch(f"b{number}", 2))
         self.journal.heartbeat(self.claim)
-        self.base = self.journal.append(self.claim, batch, self.base).last_seq
+        self.base = self.journal.append(self.claim, self.batch, 2 * number).last_seq
         if self.cursor is None:
             self.cursor = self.journal.open_cursor(thread(), EXPORTER)
         self.cursor = self.journal.advance_cursor(self.cursor, self.base - 1)
         self.version = self.state.save(SLOT, b"%d" % number, expected=self.version)
         saved = self.state.load(SLOT)
-        self.length += 1
-        list_version = self.state.append_list(LIST, (b"%d" % number,), expected_length=self.length - 1)
+        if self.length == number:
+            self.list_version = self.state.append_list(LIST, (b"%d" % number,), expected_length=number)
+            self.length += 1
         first = self.journal.trim(thread(), max(1, self.base - KEPT)).first_seq
         events = self.journal.read_after(thread(), first - 1).events
         answers: dict[str, JsonValue] = {
@@ -60,7 +63,7 @@ class _Worker:
             "acked": self.cursor.acked_seq,
             "version": self.version,
             "loaded": None if saved is None else [int(saved.value), saved.version],
-            "list_version": list_version,
+            "list_version": self.list_version,
             "first_seq": first,
             "events": [[event.seq, event.event_id] for event in events],
             "mine": _holder(self.other, "other"),
@@ -104,6 +107,11 @@ def work_through_jumps(child: ChildContext) -> int:
                 clock.stand_still()
             else:
                 clock.go_on()
+            try:
+                answers = worker.work(cast("int", order["number"]))
+            except BackendUnavailable as refusal:
+                child.tell("worked", refused=refusal.message)
+                continue
             number = cast("int", order["number"])
-            child.tell("worked", **worker.work(number), ahead_s=clock.ahead_s)
+            child.tell("worked", **answers, ahead_s=clock.ahead_s)
         return number
