@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from statebook.errors import InvalidConfiguration
 from statebook_conformance.certificate import make_certificate, write_certificate
 from statebook_conformance.engine import Engine, RuleResult, TargetUnavailable, select
 from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_UNAVAILABLE, EXIT_USAGE
@@ -86,6 +87,8 @@ def certify_target(order: Order, console: Console) -> int:
         told = _nothing_ran(order, console, str(error), EXIT_UNAVAILABLE)
     except TargetUnavailable as error:
         told = _nothing_ran(order, console, str(error), EXIT_UNAVAILABLE if error.missing else EXIT_USAGE)
+    except InvalidConfiguration as error:
+        told = _nothing_ran(order, console, str(error), EXIT_USAGE)
     if order.github:
         path, annotations = tell_github(told, order.out, os.environ)
         for line in annotations:
@@ -95,7 +98,10 @@ def certify_target(order: Order, console: Console) -> int:
 
 
 def _nothing_ran(order: Order, console: Console, reason: str, code: int) -> Told:
-    shown = order.target if order.target in ALL_NAMES else Target(order.target).shown
+    try:
+        shown = order.target if order.target in ALL_NAMES else Target(order.target).shown
+    except InvalidConfiguration:
+        shown = "the target"
     console.print(f"[bold yellow]UNAVAILABLE[/] {escape(shown)}: {escape(reason)}", highlight=False)
     return Told(target=shown, code=code, reason=reason)
 

@@ -104,4 +104,5 @@ class HeadWatch:
         writes = head.generation - before.generation
         if (writes == 0) is not (head.nonce == before.nonce):
             return f"{writes} by the generation, but the nonce is {'the same' if writes else 'another'}"
-        return TRIMMED if writes and head.first_seq > before.first_seq else writes
+        first = before.first_seq if head.journal_id == before.journal_id else 1
+        return TRIMMED if writes and head.first_seq > first else writes

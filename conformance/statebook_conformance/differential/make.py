@@ -256,18 +256,27 @@ class _Maker:
         return do.Append(**self._common(), sending=do.Sending(claim, sent.batch, base))
 
     def _append_other(self) -> do.Step | None:
-        """The same batch id with other content, or a new batch with an event id that is there."""
+        """The same batch id with other content, or a new batch with an event id that is there.
+
+        Never the id of an event that was trimmed: stores that read the window again from the journal have forgotten it,
+        and whether they may is not said.
+        """
         key = self._thread()
         sent, claim = self._recent(key), self._held_claim(key)
         if sent is None or claim is None:
             return None
         old = self._random.choice(sent.batch.events)
         fresh = self._new_batch()
-        if self._random.random() < 0.5:
+        if self._random.random() < 0.5 or self._is_trimmed(key, old.event_id):
             changed = do.BatchText(sent.batch.batch_id, fresh.events)
             return do.Append(**self._common(), sending=do.Sending(claim, changed, sent.base))
         overlapping = do.BatchText(fresh.batch_id, (*fresh.events, old))
         return do.Append(**self._common(), sending=do.Sending(claim, overlapping, self._base(key)))
+
+    def _is_trimmed(self, key: ThreadKey, event_id: str) -> bool:
+        journal = self._model.threads[key].journal
+        ever = {event.event_id for entry in journal.placed for event in entry.batch.events}
+        return event_id in ever - {left for _, left, _ in journal.events(0)}
 
     def _append_many(self) -> do.Step | None:
         sendings = [self._sending(key) for key in self._random.sample(_THREADS, 3)]

@@ -64,7 +64,7 @@ class ThreadModel:
     Attributes:
         journal: The journal.
         writes: How often the head was written since it was last seen, or None where it was not seen.
-        seen_first: The first seq when the head was last seen.
+        seen_first: The first seq when the head of this incarnation was last seen, or 1.
         chain: The running chain digest.
         holders: Which step got a claim.
         cursors: The records by exporter.
@@ -183,6 +183,7 @@ class ModelPlayer:
             return error_answer(held, holder=holder)
         if not was_alive:
             thread.chain = CHAIN_START
+            thread.seen_first = 1
         thread.wrote()
         thread.holders[held] = step.number
         self.got[step.number] = Got(step.thread, held)

@@ -124,8 +124,8 @@ def test_a_journal_id_that_comes_back_shows() -> None:
     assert [ids.label(name) for name in ("x", "y", "x")] == [1, 2, 1]
 
 
-def head(generation: int, nonce: str, first: int = 1) -> JournalHead:
-    return JournalHead(KEY, "id", generation, 1, None, first, 9, None, "c", nonce)
+def head(generation: int, nonce: str, first: int = 1, journal_id: str = "id") -> JournalHead:
+    return JournalHead(KEY, journal_id, generation, 1, None, first, 9, None, "c", nonce)
 
 
 def test_writes_of_a_head_are_counted_by_generation_and_nonce() -> None:
@@ -137,8 +137,11 @@ def test_writes_of_a_head_are_counted_by_generation_and_nonce() -> None:
     assert watch.moved(head(8, "c")) == "1 by the generation, but the nonce is the same"
     assert watch.moved(head(6, "d")) == -2
     assert watch.moved(head(9, "e", first=3)) == TRIMMED
+    assert watch.moved(head(11, "f", first=1, journal_id="next")) == 2
+    assert watch.moved(head(12, "g", first=2, journal_id="next")) == TRIMMED
+    assert watch.moved(head(14, "h", first=2, journal_id="third")) == TRIMMED
     watch.forget()
-    assert watch.moved(head(9, "e", first=3)) == "not seen before"
+    assert watch.moved(head(14, "h", first=2, journal_id="third")) == "not seen before"
 
 
 def test_what_a_backend_raises_is_an_answer_too() -> None:
