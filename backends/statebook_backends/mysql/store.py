@@ -6,20 +6,22 @@ import select
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Final, NoReturn
 
 import msgspec
 import pymysql  # type: ignore[import-untyped]
 from pymysql.connections import Connection  # type: ignore[import-untyped]
-from pymysql.constants import CLIENT  # type: ignore[import-untyped]
-from pymysql.cursors import Cursor  # type: ignore[import-untyped]
+from pymysql.constants import CLIENT, COMMAND, CR  # type: ignore[import-untyped]
+from pymysql.err import OperationalError, raise_mysql_exception  # type: ignore[import-untyped]
 
 from statebook.errors import InvalidConfiguration, MissingDriver
 from statebook_backends.mysql.errors import DriverError, Failure, Lost, classify_opening, driver_errors
 from statebook_backends.mysql.options import MysqlOptions
+from statebook_backends.mysql.packets import Packets
 from statebook_backends.mysql.sql import Row
 
 _SQL_MODE: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
+_BUFFER_BYTES: Final = 65_536
 _INSTALL: Final = 'python -m pip install "statebook[mysql]"'
 
 
@@ -45,7 +47,7 @@ class Link:
         idle_since: When it was used last, on the pool's clock.
     """
 
-    __slots__ = ("_connection", "_cursor", "_descriptor", "idle_since", "thread_id")
+    __slots__ = ("_connection", "_descriptor", "_packets", "idle_since", "thread_id")
 
     def __init__(self, options: MysqlOptions, tls: ssl.SSLContext | None) -> None:
         """Connect, and set the session up.
@@ -60,7 +62,7 @@ class Link:
         """
         self.idle_since = 0.0
         self._connection, self._descriptor = _connect(options, tls)
-        self._cursor = self._connection.cursor()
+        self._packets = Packets(self._connection, self._connection.decoders)
         self.thread_id = int(self._connection.thread_id())
         lock = options.lock_timeout_s
         try:
@@ -90,16 +92,12 @@ class Link:
         Raises:
             Failure: The server answered one with an error, or the connection broke.
         """
-        cursor = self._cursor
         answers: list[Answer] = []
         with driver_errors(len(statements), commits=commits) as errors:
-            cursor.execute(cast(str, b";".join(statements)))  # the driver takes bytes as they are
-            while True:
-                rows = cast("tuple[Row, ...]", cursor.fetchall() if cursor.description else ())
-                answers.append(Answer(rows, cursor.rowcount, cursor.lastrowid or 0))
+            self._connection.send(b";".join(statements))
+            for rows, count, insert_id in self._packets.results():
+                answers.append(Answer(rows, count, insert_id))
                 errors.answered += 1
-                if not cursor.nextset():
-                    break
         return answers
 
     def count(self, statements: Sequence[bytes], *, commits: bool) -> list[int]:
@@ -115,13 +113,12 @@ class Link:
         Raises:
             Failure: The server answered one with an error, or the connection broke.
         """
-        connection = self._connection
         counts: list[int] = []
         with driver_errors(len(statements), commits=commits) as errors:
-            counts.append(int(connection.query(b";".join(statements))))
-            for place in range(1, len(statements)):
-                errors.answered = place
-                counts.append(int(connection.next_result()))
+            self._connection.send(b";".join(statements))
+            for _, count, _ in self._packets.results():
+                counts.append(count)
+                errors.answered += 1
         return counts
 
     def is_stale(self, *, idle_s: float, ping_after_s: float) -> bool:
@@ -158,11 +155,41 @@ class Link:
             return
 
 
-def _connect(options: MysqlOptions, tls: ssl.SSLContext | None) -> tuple[Connection[Cursor], int]:
+class _Connection(Connection):  # type: ignore[misc]
+    """The driver's connection, with what `Packets` needs: calls that it has always had, for those who extend it."""
+
+    def read_ahead(self) -> None:
+        """Read larger pieces from the socket, once signed in: then nothing is on its way."""
+        self._rfile = self._sock.makefile("rb", _BUFFER_BYTES)
+
+    def send(self, request: bytes) -> None:
+        """Send statements."""
+        self._execute_command(COMMAND.COM_QUERY, request)
+
+    def first(self) -> tuple[bytes, int]:
+        packet = self._read_packet()
+        return packet.get_all_data(), self._next_seq_id
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._rfile.read(size)
+        if len(data) != size:
+            self.broken("it ends early")
+        return data
+
+    def refused(self, packet: bytes) -> NoReturn:
+        raise_mysql_exception(packet)
+        raise AssertionError("the driver has not raised what the server answered")
+
+    def broken(self, what: str) -> NoReturn:
+        self._force_close()
+        raise OperationalError(CR.CR_SERVER_LOST, f"the server's answer cannot be read: {what}")
+
+
+def _connect(options: MysqlOptions, tls: ssl.SSLContext | None) -> tuple[_Connection, int]:
     """Connect; gives the number of the socket too, which stays the same under TLS."""
     try:
         with driver_errors(1, commits=False):
-            connection = Connection(
+            connection = _Connection(
                 host=options.host,
                 port=options.port,
                 user=options.user,
@@ -187,6 +214,7 @@ def _connect(options: MysqlOptions, tls: ssl.SSLContext | None) -> tuple[Connect
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             descriptor = sock.fileno()
             connection.connect(sock)
+            connection.read_ahead()
     except Failure as failure:
         raise classify_opening(failure, where(options)) from (failure.__cause__ or failure)
     except RuntimeError as error:
