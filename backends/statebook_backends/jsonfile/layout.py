@@ -6,7 +6,8 @@
         head.json                             the head: one header line, then the bytes that were committed
         blobs/b-<name>                        the blobs, byte for byte
         tmp-<nonce>                           being written, or left by a crash
-        pending                               the newest change here is perhaps not on the disk yet
+        pending                               while its owner may write it: the newest change here is perhaps not on
+                                              the disk yet
     <root>/<agent>/                           a root of its own, for stores that are opened with agent_id
 
 Components are prefixed, so that no scope meets a name of ours or a device name of Windows. Encoded names hold no dot,

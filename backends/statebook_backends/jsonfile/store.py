@@ -36,7 +36,7 @@ from statebook_backends.jsonfile.listing import scopes_in
 from statebook_backends.jsonfile.locks import StripeLocks
 from statebook_backends.jsonfile.options import JsonFileOptions
 from statebook_backends.jsonfile.root import open_root, root_path
-from statebook_backends.jsonfile.tree import Directory, Disk
+from statebook_backends.jsonfile.tree import Directory, Disk, File
 
 _LIMITS: Final = Limits()
 _HEADER_READ: Final = 512
@@ -59,7 +59,12 @@ def _capabilities(durability: str) -> Capabilities:
 
 
 class _Opened:
-    """What belongs to one process: descriptors and locks. A forked child makes its own."""
+    """What belongs to one process: descriptors and locks. A forked child makes its own.
+
+    Attributes:
+        scopes: The directories that were used last.
+        heads: The heads that were written last in those of `scopes`, each with its header.
+    """
 
     def __init__(self, root: Directory, locks: StripeLocks) -> None:
         self.pid = os.getpid()
@@ -67,6 +72,7 @@ class _Opened:
         self.locks = locks
         self.lock = Lock()
         self.scopes: OrderedDict[str, Directory] = OrderedDict()
+        self.heads: dict[str, tuple[File, HeadHeader]] = {}
 
     def get(self, scope: str) -> Directory | None:
         with self.lock:
@@ -80,11 +86,28 @@ class _Opened:
             self.scopes[scope] = directory
             self.scopes.move_to_end(scope)
             while len(self.scopes) > _DIRECTORIES_MAX:
-                self.scopes.popitem(last=False)
+                gone, _ = self.scopes.popitem(last=False)
+                self.heads.pop(gone, None)
 
     def drop(self, scope: str) -> None:
         with self.lock:
             self.scopes.pop(scope, None)
+            self.heads.pop(scope, None)
+
+    def keep(self, scope: str, head: File, header: HeadHeader) -> None:
+        with self.lock:
+            if scope in self.scopes:
+                self.heads[scope] = head, header
+
+    def header(self, scope: str, directory: Directory) -> HeadHeader | None:
+        """The header of the head file, or None where there is none; called under the scope's lock.
+
+        It is read only where the file is not the one that was written here last.
+        """
+        written = self.heads.pop(scope, None)
+        if written is not None and directory.holds(HEAD, written[0]):
+            return written[1]
+        return _header(directory, scope)
 
 
 class JsonFileAtomicJournalStorage(AtomicJournalStorage):
@@ -156,10 +179,10 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
     def _settle(self, directory: Directory) -> None:
         """See to it that what was just read is durable (DUR): a crash must not take back what a reader has seen.
 
-        A change is seen as soon as it is renamed, and durable only when the directory is flushed. In between there is a
-        file that says so; a reader that meets it, or the one of a writer that was killed, flushes the directory itself.
+        A change is seen as soon as it is renamed, and durable only when the directory is flushed. In between a mark
+        says so; a reader that meets it, or the one of a writer that was killed, flushes the directory itself.
         """
-        if self._disk.fsync is not None and directory.has_file(PENDING):
+        if self._disk.fsync is not None and directory.has_mark(PENDING):
             try:
                 directory.sync()
             except Unsettled as error:
@@ -186,7 +209,7 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
             _LIMITS.check("list_bytes_max", len(record), scope)
         with self._call(scope) as opened, self._locked(opened, scope):
             directory = opened.get(scope)
-            current = None if directory is None else _header(directory, scope)
+            current = None if directory is None else opened.header(scope, directory)
             if directory is None or current is None:
                 directory = self._make(opened, directories) if expected is None else self._walk(opened, directories)
                 if directory is None:
@@ -203,25 +226,27 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
                 self._write_blobs(opened, directory, scope, files)
             header, content = encode_head(1 if current is None else current.generation + 1, self._new_nonce(), head)
             temporary = TEMP + header.nonce
-            with self._announced(directory):
-                directory.write_new(temporary, content)
-                directory.rename(temporary, HEAD)
+            self._announce(directory)
+            file = directory.write_new(temporary, content)
+            directory.rename(temporary, HEAD)
+            directory.sync()
+            self._settled(directory)
+            if file is not None:
+                opened.keep(scope, file, header)
             return header.token
 
-    @contextmanager
-    def _announced(self, directory: Directory) -> Iterator[None]:
-        """Flush a change of the head; until then readers can tell that it is not durable yet (see `_settle`).
+    def _announce(self, directory: Directory) -> None:
+        """Say that the head is about to change: until it is flushed, readers can tell that (see `_settle`).
 
-        Where the change fails, the file that says so stays: it does no harm, and an earlier writer may have left it.
+        Where the change fails, the mark stays: it does no harm, and an earlier writer may have left it.
         """
-        if self._disk.fsync is None:
-            yield
-            return
-        directory.touch(PENDING)
-        yield
-        directory.sync()
-        with suppress(OSError, Unsettled):
-            directory.remove(PENDING)
+        if self._disk.fsync is not None:
+            directory.set_mark(PENDING)
+
+    def _settled(self, directory: Directory) -> None:
+        if self._disk.fsync is not None:
+            with suppress(OSError, Unsettled):
+                directory.clear_mark(PENDING)
 
     def _make(self, opened: _Opened, directories: Sequence[str]) -> Directory:
         for _ in range(_WALKS_MAX):
@@ -267,8 +292,11 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
             current = None if directory is None else _header(directory, scope)
             if directory is None or current is None or current.token != expected:
                 return False
-            with self._announced(directory):
-                directory.remove(HEAD)
+            self._announce(directory)
+            directory.remove(HEAD)
+            directory.sync()
+            with suppress(OSError, Unsettled):
+                directory.remove_mark(PENDING)
             opened.drop(scope)
             opened.drop(_blobs_place(scope))
             _sweep(directory)

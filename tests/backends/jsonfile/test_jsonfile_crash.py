@@ -2,10 +2,15 @@
 
 import os
 import signal
+import stat
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from statebook.atomic import COMMIT_CONFLICT
+from statebook.errors import JournalCorrupt
 from statebook_backends.jsonfile.store import JsonFileAtomicJournalStorage
 from statebook_backends.jsonfile.tree import Disk
 
@@ -92,11 +97,58 @@ def test_a_reader_that_sees_a_change_before_it_is_durable_flushes_it_itself(
     flushed.clear()
     assert reader.read_head(scope) is not None
     assert flushed == []
-    (scope_path / "pending").write_bytes(b"")
+    (scope_path / "pending").chmod(0o600)
     assert reader.read_head(scope) is not None
     assert len(flushed) == 1
     assert isinstance(writer.commit(scope, token, b"head2"), str)
-    assert not (scope_path / "pending").exists()
+    assert not announced(scope_path)
+    flushed.clear()
+    assert reader.read_head(scope) is not None
+    assert flushed == []
+
+
+def announced(scope_path: Path) -> bool:
+    mark = scope_path / "pending"
+    return mark.exists() and bool(mark.stat().st_mode & stat.S_IWUSR)
+
+
+def test_an_announcement_by_a_file_that_comes_and_goes_is_understood_too(
+    open_store: Any, scope: str, scope_path: Path
+) -> None:
+    writer = open_store()
+    token = writer.commit(scope, None, b"head")
+    (scope_path / "pending").unlink()
+    token = writer.commit(scope, token, b"head2")
+    assert isinstance(token, str)
+    assert (scope_path / "pending").exists()
+    assert not announced(scope_path)
+    flushed: list[int] = []
+    reader = open_store(disk=Disk(fsync=flushed.append))
+    flushed.clear()
+    (scope_path / "pending").unlink()
+    assert reader.read_head(scope).data == b"head2"
+    assert flushed == []
+    (scope_path / "pending").write_bytes(b"")
+    assert reader.read_head(scope).data == b"head2"
+    assert len(flushed) == 1
+
+
+def test_a_head_that_another_store_or_hand_has_put_in_place_is_never_taken_for_the_own_one(
+    open_store: Any, scope: str, scope_path: Path
+) -> None:
+    mine, other = open_store(), open_store()
+    token = mine.commit(scope, None, b"one")
+    assert isinstance(token, str)
+    theirs = other.commit(scope, token, b"two")
+    assert isinstance(theirs, str)
+    assert mine.commit(scope, token, b"three") is COMMIT_CONFLICT
+    mine_again = mine.commit(scope, theirs, b"four")
+    assert isinstance(mine_again, str)
+    # Written into, at the same length: neither the name nor the number of the file tells, its time does.
+    content = (scope_path / "head.json").read_bytes()
+    (scope_path / "head.json").write_bytes(b"X" + content[1:])
+    with pytest.raises(JournalCorrupt):
+        mine.commit(scope, mine_again, b"five")
 
 
 def test_the_announcement_stands_from_before_the_rename_until_after_the_flush(
@@ -105,18 +157,18 @@ def test_the_announcement_stands_from_before_the_rename_until_after_the_flush(
     seen: list[tuple[str, bool]] = []
 
     def replace(source: str, target: str, *, src_dir_fd: int | None, dst_dir_fd: int | None) -> None:
-        seen.append((target, (scope_path / "pending").exists()))
+        seen.append((target, announced(scope_path)))
         os.replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     def fsync(fd: int) -> None:
-        seen.append(("fsync", (scope_path / "pending").exists()))
+        seen.append(("fsync", announced(scope_path)))
         os.fsync(fd)
 
     store = open_store(disk=Disk(fsync=fsync, replace=replace))
     seen.clear()
     store.commit("t/_n/agent/session/thread", None, b"head")
     assert seen[-3:] == [("fsync", True), ("head.json", True), ("fsync", True)]
-    assert not (scope_path / "pending").exists()
+    assert not announced(scope_path)
 
 
 FORKER = """
