@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -24,10 +24,13 @@ from statebook_conformance.target import Target, TargetBackend
 
 if TYPE_CHECKING:
     from statebook_conformance.checkers.history import JsonValue
+    from statebook_conformance.workers_trace import LifeContext
 
 WARM: Final = 12
 """How many rounds are made before the first look: caches and pools fill, modules are imported."""
 
+_TRACED: Final = 8
+_SIZE: Final = 600
 _KEY: Final = thread("kept")
 _SLOT: Final = StateKey("user", "session", "kept")
 _WISHES: Final = (Durability.REPLICATED, Sharing.NETWORK, *Feature)
@@ -252,3 +255,37 @@ def fail_and_fail(ctx: ChildContext) -> JsonValue:
     ctx.hear()
     rounds.close()
     return None
+
+
+# --------------------------------------------------------------------------------------------------- calls of a system
+
+
+def traced_calls(life: LifeContext) -> None:
+    """Make each writing call once to warm up, then again between two marks."""
+    with closing(life.backend.open_journal()) as journal, closing(life.backend.open_state()) as state:
+        claim = journal.claim(_KEY, "writer")
+        base = 0
+        for number in range(_TRACED):
+            base = journal.append(claim, make_batch(f"warm{number}", size=_SIZE), base).last_seq
+        journal.heartbeat(claim)
+        cursor = journal.advance_cursor(journal.open_cursor(_KEY, "exporter"), 1)
+        version = state.save(_SLOT, b"1")
+        state.append_list(_SLOT, (b"1",), expected_length=0)
+        calls: dict[str, Callable[[], object]] = {
+            "append": lambda: journal.append(claim, make_batch("one", size=_SIZE), base),
+            "append of ten events": lambda: journal.append(claim, make_batch("ten", 10, size=_SIZE), base + 1),
+            "append of 1 MB": lambda: journal.append(claim, make_batch("large", size=1_000_000), base + 11),
+            "heartbeat": lambda: journal.heartbeat(claim),
+            "settle": lambda: journal.settle(claim, "never sent", base + 12),
+            "advance a cursor": lambda: journal.advance_cursor(cursor, 2),
+            "claim": lambda: journal.claim(_KEY, "next"),
+            "save": lambda: state.save(_SLOT, b"2", expected=version),
+            "append to a list": lambda: state.append_list(_SLOT, (b"2",), expected_length=1),
+            "delete": lambda: state.delete(_SLOT),
+            "head": lambda: journal.head(_KEY),
+            "read": lambda: journal.read_after(_KEY, 0, 10),
+        }
+        for name, call in calls.items():
+            life.tell(begins=name)
+            call()
+            life.tell(ends=name)

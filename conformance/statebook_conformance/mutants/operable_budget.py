@@ -16,6 +16,8 @@ from statebook_conformance.mutants.mutant import Mutant
 from statebook_conformance.mutants.wrapping import BadJournal, BadState, Memory, wrapping
 
 _TOO_MUCH: Final = 300_000
+_MANY: Final = 30
+_FILES: Final = "file://{directory}"
 
 
 class _Line:
@@ -87,14 +89,32 @@ class _WritesManyTimes(BadJournal):
         return self.inner.append(claim, batch, base_seq)
 
 
-class _SyncsEachEvent(BadJournal):
-    """Syncs behind each event of a batch."""
+class _FlushesInVain(BadJournal):
+    """Flushes a file of its own behind each event of a batch."""
 
     def append(self, claim: WriterClaim, batch: Batch, base_seq: int) -> Receipt:
         with tempfile.TemporaryFile() as file:
             for _ in batch.events:
                 os.fsync(file.fileno())
         return self.inner.append(claim, batch, base_seq)
+
+
+class _OpensEveryTime(BadJournal):
+    """Opens each of many files to look whether something has changed."""
+
+    def append(self, claim: WriterClaim, batch: Batch, base_seq: int) -> Receipt:
+        for _ in range(_MANY):
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        return self.inner.append(claim, batch, base_seq)
+
+
+class _ReadWaitsForDisk(BadJournal):
+    """Flushes before it reads, so that it reads nothing that may be lost."""
+
+    def read_after(self, key: ThreadKey, seq: int, limit: int = 1_000) -> EventPage:
+        with tempfile.TemporaryFile() as file:
+            os.fdatasync(file.fileno())
+        return self.inner.read_after(key, seq, limit)
 
 
 class _ReadsManyTimes(BadJournal):
@@ -154,7 +174,7 @@ CONNECTS_EACH_TIME: Final = Mutant(
 WRITES_MANY_TIMES: Final = Mutant(
     "writes-many-times", "a small batch is written as a large block", wrapping(journal=_WritesManyTimes)
 )
-SYNCS_EACH_EVENT: Final = Mutant("sync-an-event", "a batch is synced event by event", wrapping(journal=_SyncsEachEvent))
+SYNCS_EACH_EVENT: Final = Mutant("sync-an-event", "a batch is synced event by event", wrapping(journal=_FlushesInVain))
 READS_MANY_TIMES: Final = Mutant(
     "reads-many-times", "a page reads a large file as a whole", wrapping(journal=_ReadsManyTimes)
 )
@@ -162,6 +182,15 @@ REWRITES_LISTS: Final = Mutant(
     "list-rewritten-whole",
     "an append to a list loads and replaces it",
     wrapping(state=_RewritesLists),
-    base="file://{directory}",
+    base=_FILES,
 )
 CHATTY_SAVE: Final = Mutant("chatty-save", "a save asks five times before it writes", wrapping(state=_ChattySave))
+FLUSHES_IN_VAIN: Final = Mutant(
+    "flushes-in-vain", "a batch is flushed event by event", wrapping(journal=_FlushesInVain), base=_FILES
+)
+OPENS_EVERY_TIME: Final = Mutant(
+    "opens-every-time", "each append opens many files", wrapping(journal=_OpensEveryTime), base=_FILES
+)
+READ_WAITS_FOR_DISK: Final = Mutant(
+    "read-waits-for-disk", "a read flushes first", wrapping(journal=_ReadWaitsForDisk), base=_FILES
+)
