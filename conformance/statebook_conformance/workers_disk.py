@@ -11,6 +11,7 @@ from statebook.errors import BackendUnavailable, LimitExceeded, OutcomeUnknown, 
 from statebook.journal import ThreadJournalStore
 from statebook.model import ABSENT, Batch, ExpectedVersion, StateValue, WriterClaim
 from statebook.state import AgentStateStore
+from statebook_conformance.faults.disk import file_size_limit
 from statebook_conformance.scenes import make_batch, thread
 from statebook_conformance.workers_trace import EXPORTER, LARGE, LIST, SLOT, Facts, LifeContext, found
 
@@ -71,6 +72,9 @@ class _Life:
         self.handles = _Handles(life)
         self.reopens = bool(life.params.get("reopens"))
         self.settles = bool(life.params.get("settles"))
+        self._limit = ExitStack()
+        if life.params.get("fits"):
+            self._limit.enter_context(file_size_limit(life.params["fits"]))
         self.claim: WriterClaim
         self.version: ExpectedVersion = ABSENT
         self._number = 0
@@ -162,6 +166,7 @@ class _Life:
         if outcome == "done":
             return True
         self.life.tell(tried=name, outcome=outcome)
+        self._limit.close()
         if self.reopens:
             if name != "open":
                 self.life.tell(probe=name, outcome=_outcome(call))

@@ -98,11 +98,19 @@ def _written_as_far_as_it_goes(fd: int, content: bytes) -> None:
         os.write(fd, content)
 
 
-def _careless(inner: TargetBackend) -> ForwardBackend:
-    """The store of files that takes no notice of what a write says."""
-    tree = core_copy(_FILE_TREE, _write_all=_written_as_far_as_it_goes)
-    root = core_copy(_FILE_ROOT, Directory=tree.Directory)
-    return _FileBackend(inner, core_copy(_FILE_STORE, open_root=root.open_root))
+def _written_once(fd: int, content: bytes) -> None:
+    os.write(fd, content)
+
+
+def _writing(write: Callable[[int, bytes], None]) -> Callable[[TargetBackend], ForwardBackend]:
+    """The store of files that writes in another way."""
+
+    def wrap(inner: TargetBackend) -> ForwardBackend:
+        tree = core_copy(_FILE_TREE, _write_all=write)
+        root = core_copy(_FILE_ROOT, Directory=tree.Directory)
+        return _FileBackend(inner, core_copy(_FILE_STORE, open_root=root.open_root))
+
+    return wrap
 
 
 class _TableBackend(ForwardBackend):
@@ -162,6 +170,12 @@ GOES_ON_BEHIND_A_FLUSH_ERROR: Final = Mutant(
 SPACE_ERROR_DROPPED: Final = Mutant(
     "space-error-dropped",
     "what a full disk did not take is left out, and the rest acknowledged",
-    _careless,
+    _writing(_written_as_far_as_it_goes),
+    base=_FILES,
+)
+SHORT_WRITE_TAKEN_FOR_WHOLE: Final = Mutant(
+    "short-write-taken-for-whole",
+    "a write that took a part of the bytes is not followed by one of the rest",
+    _writing(_written_once),
     base=_FILES,
 )

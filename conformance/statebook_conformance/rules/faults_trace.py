@@ -163,6 +163,8 @@ def synced(ctx: Context) -> None:
 _REFUSING: Final = "statebook_conformance.workers_disk:on_a_refusing_disk"
 _LIVES: Final = 30
 _FULL_FOR: Final = 3
+_SHORT: Final = 12
+_FITS: Final = (64, 1_000_000)
 
 
 class _Refused:
@@ -261,11 +263,19 @@ def _lives(
         lives.append(Life(there, burn=failing_at(name, number), params={**params, "settles": place % 2}))
     seen = trace(_REFUSING, ctx.namespace, lives, inject=injecting(calls, error, count))
     for place, (life, (name, number)) in enumerate(zip(seen, chosen, strict=True)):
-        yield (
-            _Refused(ctx, _without_burn(life), f"{name} {number} refused with {error}", calls),
-            lives[place].target,
-            f"{root}/{place}",
-        )
+        refused = _Refused(ctx, _without_burn(life), f"{name} {number} refused with {error}", calls)
+        yield refused, lives[place].target, f"{root}/{place}"
+
+
+def _short_lives(ctx: Context, root: str) -> Iterator[_Refused]:
+    """Live where no file grows beyond some size: a write that meets it is cut short, the next one refused."""
+    sizes = [round(_FITS[0] * (_FITS[1] / _FITS[0]) ** ctx.random.random()) for _ in range(_SHORT * ctx.effort)]
+    lives: list[Life] = []
+    for place, size in enumerate(sizes):
+        os.mkdir(f"{root}/short-{place}")
+        lives.append(Life(moved_target(ctx.target.text, f"{root}/short-{place}"), params={"fits": size}))
+    for life, size in zip(trace(_REFUSING, ctx.namespace, lives), sizes, strict=True):
+        yield _Refused(ctx, life, f"no file beyond {size} bytes", WRITES)
 
 
 @rule(
@@ -300,22 +310,26 @@ def flush_error(ctx: Context) -> None:
     level=3,
     needs=(Durability.PROCESS,),
     hint="an error of a write is dropped, or leaves half a record, a lock or a transaction that stops the next call",
-    kills=("space-error-dropped",),
-    floor={"refused writes": 10, "refused": 5},
+    kills=("space-error-dropped", "short-write-taken-for-whole"),
+    floor={"refused writes": 10, "refused": 5, "writes cut short": 5},
     timeout_s=120.0,
 )
 def no_space(ctx: Context) -> None:
     """A disk without space refuses any write: the call is told so, nothing is lost, and with space it works.
 
     A process appends, saves, claims, exports and deletes, again and again, each time with another of its writes refused
-    with ENOSPC, and the two behind it. What is refused is whole or absent, what was acknowledged stays, and the same
-    handles go on when there is space. A store whose server writes the files is not claimed.
+    with ENOSPC, and the two behind it; then where files grow to some size only, so that a write is cut short. What is
+    refused is whole or absent, what was acknowledged stays, and the same handles go on when there is space. A store
+    whose server writes the files is not claimed.
     """
     with directory_of_lives() as root:
         for refused, _, _ in _lives(ctx, root, WRITES, "ENOSPC", count=_FULL_FOR, reopens=False):
             if refused.at is None:
                 continue
             ctx.saw("refused writes")
+            refused.check_answers()
+        for refused in _short_lives(ctx, root):
+            ctx.saw("writes cut short", int(refused.at is not None))
             refused.check_answers()
 
 
