@@ -37,7 +37,8 @@ class Mutant:
             name: Its name.
             text: What is wrong with it.
             wrap: Makes the bad backend from the good one.
-            base: The URL of the good one in the self-check; `{directory}` stands for a fresh directory.
+            base: The URL of the good one in the self-check; `{directory}` stands for a fresh directory, `{redis}` and
+                other names of services for the URL of one.
             canary: Whether it can be made from any backend at a low price.
             opener: The function of the gallery that opens it.
         """

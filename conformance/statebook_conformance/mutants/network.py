@@ -117,7 +117,9 @@ class _SendsAgain(Line):
 
 
 DRIVER_SENDS_AGAIN = _mutant(
-    "driver-sends-a-lost-request-again", "The driver sends a request again by itself when its answer is lost.", _with_line(_SendsAgain)
+    "driver-sends-a-lost-request-again",
+    "The driver sends a request again by itself when its answer is lost.",
+    _with_line(_SendsAgain),
 )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
@@ -21,6 +23,7 @@ from statebook_conformance.mutants.gallery import all_mutants
 from statebook_conformance.mutants.mutant import Mutant
 from statebook_conformance.rule import Rule
 from statebook_conformance.rules import all_rules
+from statebook_conformance.services.provide import ALL_NAMES, ServiceUnavailable, provide
 from statebook_conformance.statuses import Status
 
 KILLED: Final = frozenset({Status.FAIL, Status.FLAKY})
@@ -33,6 +36,9 @@ SEEDS_MAX: Final = 3
 """With how many seeds a rule may look for a mutant's race: that it can fail is shown by one."""
 
 _TRUE: Final = "(true backend)"
+
+_BASES: Final = re.compile(r"\{([a-z-]+)\}")
+"""What a mutant's base can name: a fresh directory, or a service."""
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -65,16 +71,18 @@ class SelfCheck(msgspec.Struct, frozen=True):
         unproved: Rules that name no mutant.
         unkillable: Mutants that no rule names.
         unknown: Names in `kills` that are no mutant's.
+        missing: Services that cannot be had here, each with what to install: their mutants did not run.
     """
 
     cells: tuple[Cell, ...]
     unproved: tuple[str, ...]
     unkillable: tuple[str, ...]
     unknown: tuple[str, ...]
+    missing: tuple[tuple[str, str], ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether everything is as it must be."""
+        """Whether everything that ran is as it must be."""
         return not (self.unproved or self.unkillable or self.unknown) and all(cell.right for cell in self.cells)
 
 
@@ -104,15 +112,45 @@ def run_self_check(*, seed: int, only: Sequence[str], console: Console, workers:
     bases = sorted({(chosen[name].base, rule_id) for name, rule_id in jobs})
     jobs += [(f"{_TRUE} {base}", rule_id) for base, rule_id in bases]
     named = {name for rule in rules for name in rule.kills}
+    with _services(bases) as (urls, missing):
+        cells = _run_jobs([job for job in jobs if _can_run(job[0], chosen, missing)], seed, console, workers, urls)
     return SelfCheck(
-        cells=_run_jobs(jobs, seed, console, workers),
+        cells=cells,
+        missing=tuple(sorted(missing.items())),
         unproved=() if only else tuple(rule.id for rule in rules if not rule.kills and rule.level > 0),
         unkillable=tuple(name for name in chosen if name not in named),
         unknown=tuple(sorted(named - mutants.keys())),
     )
 
 
-def _run_jobs(jobs: Sequence[tuple[str, str]], seed: int, console: Console, workers: int | None) -> tuple[Cell, ...]:
+@contextmanager
+def _services(bases: Iterable[tuple[str, str]]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """The URLs of the services that bases name in braces, and what to install for those that cannot be had."""
+    names = {name for base, _ in bases for name in _BASES.findall(base)} & set(ALL_NAMES)
+    urls: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    with ExitStack() as stack:
+        for name in sorted(names):
+            try:
+                urls[name] = stack.enter_context(provide(name)).url
+            except ServiceUnavailable as error:
+                missing[name] = str(error)
+        yield urls, missing
+
+
+def _can_run(name: str, chosen: Mapping[str, Mutant], missing: Container[str]) -> bool:
+    base = name if name.startswith(_TRUE) else chosen[name].base
+    return not any(service in missing for service in _BASES.findall(base))
+
+
+def _placed(base: str, directory: str, urls: Mapping[str, str]) -> str:
+    """A base with the directory and the URLs of services in it."""
+    return _BASES.sub(lambda match: directory if match[1] == "directory" else urls[match[1]], base)
+
+
+def _run_jobs(
+    jobs: Sequence[tuple[str, str]], seed: int, console: Console, workers: int | None, urls: Mapping[str, str]
+) -> tuple[Cell, ...]:
     # Fresh processes for every few jobs, in a pool of their own: recycling them (max_tasks_per_child) hangs the pool
     # for ever on some of the Pythons that we support.
     cells: list[Cell] = []
@@ -129,7 +167,7 @@ def _run_jobs(jobs: Sequence[tuple[str, str]], seed: int, console: Console, work
         for start in range(0, len(jobs), processes * _JOBS_EACH):
             with ProcessPoolExecutor(max_workers=processes, mp_context=get_context("spawn")) as pool:
                 futures = [
-                    pool.submit(_run_job, name, rule_id, seed, str(Path(directory) / str(index)))
+                    pool.submit(_run_job, name, rule_id, seed, str(Path(directory) / str(index)), urls)
                     for index, (name, rule_id) in numbered[start : start + processes * _JOBS_EACH]
                 ]
                 for future in as_completed(futures):
@@ -138,15 +176,15 @@ def _run_jobs(jobs: Sequence[tuple[str, str]], seed: int, console: Console, work
     return tuple(sorted(cells, key=lambda cell: (cell.mutant, cell.rule)))
 
 
-def _run_job(name: str, rule_id: str, seed: int, directory: str) -> Cell:
+def _run_job(name: str, rule_id: str, seed: int, directory: str, urls: Mapping[str, str]) -> Cell:
     """One rule over one mutant or good backend, in a process of its own: a hung mutant harms no other."""
     rule = next(rule for rule in all_rules() if rule.id == rule_id)
     Path(directory).mkdir()
     if name.startswith(_TRUE):
-        target = name.removeprefix(_TRUE).strip().format(directory=directory)
+        target = _placed(name.removeprefix(_TRUE).strip(), directory, urls)
         return _run_once(name, target, rule, seed)
     mutant = all_mutants()[name]
-    target = mutant.target(mutant.base.format(directory=directory))
+    target = mutant.target(_placed(mutant.base, directory, urls))
     cell = _run_once(name, target, rule, seed)
     for more in range(1, SEEDS_MAX):
         if cell.right:
@@ -225,6 +263,8 @@ def print_matrix(console: Console, outcome: SelfCheck) -> bool:
     ):
         if names:
             console.print(f"[bold red]{what}[/]: {', '.join(names)}", highlight=False)
+    for service, remedy in outcome.missing:
+        console.print(f"[bold yellow]mutants of {service} did not run[/]: {remedy}", highlight=False, soft_wrap=True)
     mutants = {cell.mutant for cell in outcome.cells if not cell.mutant.startswith(_TRUE)}
     survivors = sorted({cell.mutant for cell in outcome.cells if not cell.right})
     verdict = "[bold green]all killed[/]" if outcome.passed else f"[bold red]not as it must be: {survivors}[/]"

@@ -38,7 +38,6 @@ def _damages(ctx: Context, scene: Scene) -> Iterator[Damage]:
     hint="a record that ends early is read as far as it goes, or a byte of it is covered by no digest",
     kills=("torn-tail-cut-off", "digest-not-verified"),
     floor={"damages": 60, "damages noticed": 40},
-    provisional=True,
     timeout_s=90.0,
 )
 def each_byte(ctx: Context) -> None:

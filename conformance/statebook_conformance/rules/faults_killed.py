@@ -59,7 +59,6 @@ def _claim_at_once(ctx: Context, journal: ThreadJournalStore, key: ThreadKey) ->
     hint="a batch is written in several steps, of which a reader sees the first",
     kills=("half-batch-after-kill", "acknowledged-before-it-is-stored"),
     floor={"kills": _KILLS},
-    provisional=True,
 )
 def killed_appender(ctx: Context) -> None:
     """Kill -9 in a loop of appends: batches are whole, acknowledged ones are there, the one in doubt lands once.
@@ -95,7 +94,6 @@ def killed_appender(ctx: Context) -> None:
     hint="a value is overwritten in place, or removed before the new one is there",
     kills=("overwrite-in-two-steps",),
     floor={"kills": _KILLS},
-    provisional=True,
 )
 def killed_saver(ctx: Context) -> None:
     """Kill -9 in a loop of saves and list appends: each slot is as last acknowledged, or one whole write later.
@@ -132,7 +130,6 @@ def killed_saver(ctx: Context) -> None:
     hint="the epoch is handed out before it is stored, or a lock of the dead writer is left",
     kills=("epoch-in-the-process",),
     floor={"kills": _KILLS},
-    provisional=True,
 )
 def killed_claimer(ctx: Context) -> None:
     """Kill -9 in a loop of claims and releases: the next claim works at once, and no epoch is given twice.
@@ -160,7 +157,6 @@ def killed_claimer(ctx: Context) -> None:
     hint="data is removed before the head says so, or the head is only told later",
     kills=("trim-kept-in-the-process",),
     floor={"kills": _KILLS},
-    provisional=True,
 )
 def killed_trimmer(ctx: Context) -> None:
     """Kill -9 in a loop of appends and trims: what is kept is whole, and what was trimmed stays trimmed."""
@@ -186,7 +182,6 @@ def killed_trimmer(ctx: Context) -> None:
     hint="a cursor is moved beyond what was acknowledged, or its move is told before it is stored",
     kills=("cursor-runs-ahead",),
     floor={"kills": _KILLS},
-    provisional=True,
 )
 def killed_exporter(ctx: Context) -> None:
     """Kill -9 in a loop of deliveries: the cursor is behind what was delivered, and not behind what was acknowledged.
@@ -217,7 +212,6 @@ def killed_exporter(ctx: Context) -> None:
     hint="a commit is answered before its head and blobs are there",
     kills=("commit-written-at-the-next-call",),
     floor={"crash points": 20},
-    provisional=True,
     timeout_s=120.0,
 )
 def crash_points(ctx: Context) -> None:

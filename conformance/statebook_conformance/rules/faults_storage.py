@@ -110,7 +110,6 @@ class _Writer:
     hint="an unknown outcome is reported as a refusal, or settled by a read while the request is still on its way",
     kills=("unknown-reported-as-unavailable",),
     floor={"unknown": 15, "refused": 4, "settled": 4, "late": 5},
-    provisional=True,
 )
 def faulty_storage(ctx: Context) -> None:
     """Over a storage that loses and delays answers: acknowledged is kept, refused is absent, unknown settles, once.
@@ -145,7 +144,6 @@ def faulty_storage(ctx: Context) -> None:
     hint="a journal that is shorter than what its users have seen goes on from there",
     kills=("old-copy-accepted",),
     floor={"old copies": 1, "refused": 1},
-    provisional=True,
 )
 def old_copies(ctx: Context) -> None:
     """An old copy of any one record is refused by those who had seen more, or changes nothing of what they see.
@@ -221,7 +219,6 @@ def _export_on(ctx: Context, journal: ThreadJournalStore, whole: list[tuple[int,
     needs=(Durability.PROCESS, Sharing.HOST),
     hint="an error of a write or fsync is dropped, or leaves half a record that hides the acknowledged ones",
     kills=("full-disk-swallowed",),
-    provisional=True,
 )
 def full_disk(ctx: Context) -> None:
     """A writer whose files cannot grow is told so, and all that was acknowledged before stays; with space it goes on.

@@ -246,8 +246,8 @@ def one_claim_threads(ctx: Context) -> None:
     "HEAD-2.one-claim-processes",
     level=2,
     needs=(Sharing.HOST,),
-    hint="each process keeps the next seq in its memory",
-    kills=("seq-cached-in-process",),
+    hint="each process keeps the next seq in its memory, or the engine counts it: AUTO_INCREMENT",
+    kills=("seq-cached-in-process", "seq-from-auto-increment"),
     floor={"conflicts": 5, "overlapping operations": 20},
 )
 def one_claim_processes(ctx: Context) -> None:

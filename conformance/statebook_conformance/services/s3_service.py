@@ -58,8 +58,11 @@ class SeaweedService(_S3Base):
     def start(self) -> None:
         if not self.servers:
             self.servers.append(self._server())
-        self.servers[0].start()
-        self._make_bucket()
+        self.recover()
+
+    def recover(self) -> None:
+        super().recover()
+        self._make_bucket()  # it serves once its parts have found each other, seconds after it answers
 
     def _server(self) -> Server:
         directory = self._directory("weed")
