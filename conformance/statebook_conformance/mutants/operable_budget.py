@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from statebook.journal import ThreadJournalStore
 from statebook.keys import StateKey, ThreadKey
-from statebook.model import ANY, Batch, EventPage, ExpectedVersion, Receipt, WriterClaim
+from statebook.model import ANY, PAGE_MAX, Batch, EventPage, ExpectedVersion, Receipt, WriterClaim
 from statebook.state import AgentStateStore
 from statebook_conformance.mutants.mutant import Mutant
 from statebook_conformance.mutants.wrapping import BadJournal, BadState, Memory, wrapping
@@ -135,6 +135,24 @@ class _ReadsManyTimes(BadJournal):
         self.inner.close()
 
 
+class _WindowToSettle(BadJournal):
+    """Fetches the newest batches with their events before it says what became of one."""
+
+    def settle(self, claim: WriterClaim, batch_id: str, base_seq: int) -> Receipt | None:
+        self.inner.read_after(claim.key, 0, PAGE_MAX)
+        return self.inner.settle(claim, batch_id, base_seq)
+
+
+class _WindowToAnswer(BadJournal):
+    """Fetches the newest batches with their events where a batch comes behind its base."""
+
+    def append(self, claim: WriterClaim, batch: Batch, base_seq: int) -> Receipt:
+        head = self.inner.head(claim.key)
+        if head is not None and head.last_seq > base_seq:
+            self.inner.read_after(claim.key, 0, PAGE_MAX)
+        return self.inner.append(claim, batch, base_seq)
+
+
 class _RewritesLists(BadState):
     """Appends by loading the list and replacing it."""
 
@@ -193,4 +211,16 @@ OPENS_EVERY_TIME: Final = Mutant(
 )
 READ_WAITS_FOR_DISK: Final = Mutant(
     "read-waits-for-disk", "a read flushes first", wrapping(journal=_ReadWaitsForDisk), base=_FILES
+)
+WINDOW_TO_SETTLE: Final = Mutant(
+    "window-read-to-settle",
+    "settle fetches the newest batches with their events",
+    wrapping(journal=_WindowToSettle),
+    base=_FILES,
+)
+WINDOW_TO_ANSWER: Final = Mutant(
+    "window-read-to-answer-again",
+    "a batch that is sent again has the newest batches fetched with their events",
+    wrapping(journal=_WindowToAnswer),
+    base=_FILES,
 )

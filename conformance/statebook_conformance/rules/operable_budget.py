@@ -144,6 +144,41 @@ def journal_budget(ctx: Context) -> None:
         ctx.equal(claim.last_seq, base, "where the next writer begins")
 
 
+@rule(
+    "SETTLE-2.budget",
+    level=4,
+    hint="the batches of the window are fetched with their events, where their receipts say all",
+    kills=("window-read-to-settle", "window-read-to-answer-again"),
+    floor={"calls within their budget": 4},
+    provisional=True,
+)
+def settling_budget(ctx: Context) -> None:
+    """To settle, to answer a batch again and to claim cost the same whatever the newest batches hold.
+
+    Three batches of 1 MB stand among the newest ones; each call keeps to the budget of HEAD-5.budget for a call without
+    payload. The window may hold 64 batches of the largest size: fetching it could take gigabytes.
+    """
+    key = thread("heavy")
+    with Meter() as meter:
+        journal, till = ctx.open_journal(), _Till(ctx, meter)
+        claim = journal.claim(key, "writer")
+        base = 0
+        for number in range(4):
+            base = journal.append(claim, make_batch(f"b{number}", size=_SIZE), base).last_seq
+        journal.append(claim, make_batch("b3", size=_SIZE), base - 1)
+        journal.settle(claim, "never sent", base)
+        for number in range(3):
+            base = journal.append(claim, make_batch(f"heavy{number}", size=_LARGE), base).last_seq
+        light = make_batch("light", size=_SIZE)
+        base = journal.append(claim, light, base).last_seq
+        again = till("append again", lambda: journal.append(claim, light, base - 1), Budget(given=_SIZE))
+        ctx.check(again.replayed, "a batch that was sent again is taken for a new one")
+        till("settle", lambda: journal.settle(claim, "never sent", base))
+        found = till("settle what is there", lambda: journal.settle(claim, "light", base - 1))
+        ctx.equal(None if found is None else found.digest, again.digest, "what settle says of a batch")
+        till("claim", lambda: journal.claim(key, "next"))
+
+
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
