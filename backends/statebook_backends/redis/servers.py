@@ -27,7 +27,7 @@ from statebook_backends.redis.options import (
     SentinelOptions,
 )
 from statebook_backends.redis.resp import command
-from statebook_backends.redis.store import Address, Login, Node, connect, login_of, read_reply
+from statebook_backends.redis.store import Address, Login, Node, connect, login_of
 
 _CLUSTER_SLOTS: Final = command(b"CLUSTER", b"SLOTS")
 
@@ -297,8 +297,8 @@ def _ask_once(address: Address, options: RedisOptions, login: Login, question: b
     connection = connect(address, options, login)
     try:
         with driver_errors(connecting=True):
-            connection.send_packed_command([question], check_health=False)
-            return read_reply(connection)
+            connection.send(question)
+            return connection.read()
     except ReplyLost as error:
         raise NotSent(str(error), connecting=True) from error
     finally:

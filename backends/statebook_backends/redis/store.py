@@ -7,7 +7,9 @@ answered once. Nothing is ever sent twice behind our back (ERR-3), and no driver
 from __future__ import annotations
 
 from collections.abc import Callable
+from select import POLLIN, poll
 from threading import Condition
+from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
 
 import msgspec
@@ -18,9 +20,11 @@ from redis.retry import Retry
 from statebook.errors import Overloaded
 from statebook_backends.redis.errors import REFUSALS, DriverError, NotSent, Reply, driver_errors
 from statebook_backends.redis.options import RedisOptions
+from statebook_backends.redis.replies import Replies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from socket import socket
 
 Address: TypeAlias = tuple[str, int]
 """Host and port."""
@@ -29,27 +33,91 @@ ASKING: Final = b"*1\r\n$6\r\nASKING\r\n"
 """Lets a node that is taking over a slot answer the next command."""
 
 
-class Wire(Protocol):
+class Driver(Protocol):
     """What is used of the driver's connection."""
 
     def connect(self) -> None:
         """Connect, and log in."""
+
+    def opened(self) -> tuple[socket, Callable[[str], DriverError]]:
+        """Its socket, with nothing on its way, and what turns the text of an error reply into the driver's error."""
 
     def can_read(self, timeout: float = 0) -> bool:
         """Whether something is there to read, or the other side has gone."""
         ...
 
     def check_health(self) -> None:
-        """Ask the server for a sign of life, where the connection was idle for long."""
-
-    def send_packed_command(self, command: list[bytes], check_health: bool) -> None:  # noqa: FBT001 - the driver's
-        """Send packed commands."""
-
-    def read_response(self, *, disconnect_on_error: bool) -> object:
-        """Read one reply, or raise it."""
+        """Ask the server for a sign of life."""
 
     def disconnect(self) -> None:
         """Close the connection."""
+
+
+class Wire:
+    """One connection, used by one call at a time: the driver's for connecting and closing, its socket for the rest."""
+
+    __slots__ = ("_driver", "_health_check_s", "_heard", "_poll", "_replies", "_socket")
+
+    def __init__(self, connection: Driver, health_check_s: float) -> None:
+        """Connect, and log in.
+
+        Args:
+            connection: The driver's connection, made but not connected.
+            health_check_s: After how long without a reply the server is asked for a sign of life, in seconds.
+        """
+        self._driver = connection
+        self._driver.connect()
+        self._socket, make_error = self._driver.opened()
+        self._replies = Replies(self._socket, make_error)
+        self._health_check_s = health_check_s
+        self._heard = monotonic()
+        # With TLS what is there to read may be of no concern to anybody but TLS.
+        self._poll = None if isinstance(connection, _Tls) else poll()
+        if self._poll is not None:
+            self._poll.register(self._socket, POLLIN)
+
+    def is_alive(self) -> bool:
+        """Tell whether an idle connection is still of use: the server has neither closed it nor said anything.
+
+        Raises:
+            Exception: What the driver raises where it is not.
+        """
+        if self._driver.can_read(0) if self._poll is None else self._poll.poll(0):
+            return False
+        if monotonic() - self._heard > self._health_check_s:
+            self._driver.check_health()
+            self._heard = monotonic()
+        return True
+
+    def send(self, payload: bytes) -> None:
+        """Send packed commands."""
+        self._socket.sendall(payload)
+
+    def read(self) -> Reply:
+        """Read one reply; an error reply is a value, and leaves the connection as it is."""
+        reply = self._replies.read()
+        if isinstance(reply, DriverError) and not isinstance(reply, REFUSALS):
+            raise reply
+        self._heard = monotonic()
+        return reply
+
+    def disconnect(self) -> None:
+        """Close the connection."""
+        self._driver.disconnect()
+
+
+class _Plain(Connection):
+    """A connection over TCP."""
+
+    def opened(self) -> tuple[socket, Callable[[str], DriverError]]:
+        return cast("socket", self._sock), self._parser.parse_error
+
+
+class _Tls(SSLConnection):
+    """A connection over TLS."""
+
+    def opened(self) -> tuple[socket, Callable[[str], DriverError]]:
+        return cast("socket", self._sock), self._parser.parse_error
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -102,7 +170,6 @@ def connect(address: Address, options: RedisOptions, login: Login) -> Wire:
         "retry_on_timeout": False,
         "retry_on_error": (),
         "health_check_interval": options.health_check_s,
-        "socket_read_size": 262_144,  # a page comes in one piece
         "decode_responses": False,
         "protocol": 2,  # the same replies from every version of driver and server
     }
@@ -114,25 +181,17 @@ def connect(address: Address, options: RedisOptions, login: Login) -> Wire:
         "ssl_check_hostname": options.tls_verify,
     }
     with driver_errors(connecting=True):
-        if options.uses_tls:
-            connection = _make(SSLConnection, {**settings, **secure})
-        else:
-            connection = _make(Connection, settings)
-        connection.connect()
-    return connection
+        made = _make(_Tls, {**settings, **secure}) if options.uses_tls else _make(_Plain, settings)
+        try:
+            return Wire(made, options.health_check_s)
+        except BaseException:
+            made.disconnect()
+            raise
 
 
-def _make(kind: type[Connection], settings: Mapping[str, object]) -> Wire:
-    build = cast("Callable[..., Wire]", kind)
+def _make(kind: type[Connection], settings: Mapping[str, object]) -> Driver:
+    build = cast("Callable[..., Driver]", kind)
     return build(**settings)
-
-
-def read_reply(connection: Wire) -> Reply:
-    """Read one reply; an error reply is a value, and leaves the connection as it is."""
-    try:
-        return cast("Reply", connection.read_response(disconnect_on_error=False))
-    except REFUSALS as error:
-        return error
 
 
 class Node:
@@ -188,11 +247,11 @@ class Node:
         try:
             with driver_errors() as phase:
                 phase.sent = count > 1
-                connection.send_packed_command([payload], check_health=False)
+                connection.send(payload)
                 phase.sent = True
                 replies = phase.replies
                 for _ in range(count):
-                    replies.append(read_reply(connection))
+                    replies.append(connection.read())
             sound = True
             return replies
         finally:
@@ -206,7 +265,7 @@ class Node:
         """
         with driver_errors() as phase:
             phase.sent = True
-            connection.send_packed_command([payload], check_health=False)
+            connection.send(payload)
 
     def receive(self, connection: Wire, count: int) -> list[Reply]:
         """Read the replies to what was sent.
@@ -217,7 +276,7 @@ class Node:
         with driver_errors() as phase:
             phase.sent = True
             for _ in range(count):
-                phase.replies.append(read_reply(connection))
+                phase.replies.append(connection.read())
         return phase.replies
 
     # ------------------------------------------------------------------------------------------------- connections
@@ -259,12 +318,9 @@ class Node:
     def _is_alive(connection: Wire) -> bool:
         try:
             with driver_errors():
-                if connection.can_read(0):  # nothing is expected: what is there does not belong to a call of ours
-                    return False
-                connection.check_health()
+                return connection.is_alive()
         except NotSent:
             return False
-        return True
 
     def _wait_or_open(self) -> Wire | None:
         with self._changed:
@@ -299,8 +355,8 @@ class Node:
         role: Reply = None
         try:
             with driver_errors(connecting=True):
-                connection.send_packed_command([b"*1\r\n$4\r\nROLE\r\n"], check_health=False)
-                role = read_reply(connection)
+                connection.send(b"*1\r\n$4\r\nROLE\r\n")
+                role = connection.read()
                 if isinstance(role, DriverError):
                     raise role
         finally:
