@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from statebook.atomic import AtomicJournalStorage
 from statebook.atomic_head import BatchLine, StoredHead, decode_lines, gap, tail_from
-from statebook.codec import decode_event_ids, decode_events
+from statebook.codec import decode_event_ids, decode_wanted
 from statebook.errors import JournalCorrupt
 from statebook.index_tree import Reference, TreeReader
 from statebook.keys import ThreadKey
@@ -97,13 +97,13 @@ class JournalReader:
         events: list[RecordedEvent] = []
         if seq < last_seq:
             for line in self.batches(head, seq + 1, seq + limit):
-                _, decoded = decode_events(bytes(line.body), line.first)
-                if len(decoded) != line.last - line.first + 1:
-                    raise gap(self.key, line.last + 1, line.first + len(decoded))
-                events += decoded[seq + 1 - line.first :] if line.first <= seq else decoded
+                _, count, wanted = decode_wanted(bytes(line.body), line.first, seq + 1, seq + limit)
+                if count != line.last - line.first + 1:
+                    raise gap(self.key, line.last + 1, line.first + count)
+                events += wanted
                 if len(events) >= limit:
                     break
-        page = tuple(events[:limit])
+        page = tuple(events)
         return EventPage(page, bool(page) and page[-1].seq < last_seq, last_seq)
 
     def window(self, head: StoredHead) -> Window:

@@ -240,16 +240,48 @@ def decode_events(body: bytes, first_seq: int) -> tuple[str, list[RecordedEvent]
     Raises:
         JournalCorrupt: It is no batch body.
     """
+    wire = _decode_batch(body)
+    return wire.batch_id, _recorded(wire.events, first_seq)
+
+
+def decode_wanted(body: bytes, first_seq: int, low: int, high: int) -> tuple[str, int, list[RecordedEvent]]:
+    """Turn a batch body back into its id and those of its events that a page asks for.
+
+    Args:
+        body: The body, verified against its digest.
+        first_seq: The seq of its first event.
+        low: The first seq that is wanted.
+        high: The last seq that is wanted.
+
+    Returns:
+        The batch id, how many events there are, and the wanted ones.
+
+    Raises:
+        JournalCorrupt: It is no batch body.
+    """
+    wire = _decode_batch(body)
+    events = wire.events
+    count = len(events)
+    if low <= first_seq and first_seq + count - 1 <= high:
+        return wire.batch_id, count, _recorded(events, first_seq)
+    start = max(low - first_seq, 0)
+    return wire.batch_id, count, _recorded(events[start : max(high - first_seq + 1, 0)], first_seq + start)
+
+
+def _decode_batch(body: bytes) -> _WireBatch:
     try:
-        wire = _batch_decoder.decode(body)
+        return _batch_decoder.decode(body)
     except msgspec.DecodeError as error:
         raise JournalCorrupt("a batch's body cannot be read", what="batch") from error
-    recorded = RecordedEvent
-    return wire.batch_id, [
+
+
+def _recorded(events: list[_WireEvent], first_seq: int) -> list[RecordedEvent]:
+    recorded, copied = RecordedEvent, bytes
+    return [
         recorded(
-            seq, e.event_id, e.type, e.occurred_at, bytes(e.payload), e.run_id, e.turn_id, e.required, e.schema_version
+            seq, e.event_id, e.type, e.occurred_at, copied(e.payload), e.run_id, e.turn_id, e.required, e.schema_version
         )
-        for seq, e in enumerate(wire.events, first_seq)
+        for seq, e in enumerate(events, first_seq)
     ]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from statebook.capabilities import Capabilities
-from statebook.codec import decode_event_ids, decode_events
+from statebook.codec import decode_event_ids, decode_wanted
 from statebook.errors import JournalNotFound, StatebookError
 from statebook.ids import new_nonce
 from statebook.journal import ThreadJournalStore
@@ -196,13 +196,12 @@ class MemoryThreadJournalStore(ThreadJournalStore):
             if journal is None or head is None:
                 return EventPage((), has_more=False, last_seq=0)
             start = bisect_right(journal.lasts, seq)
-            stop = bisect_right(journal.lasts, seq + limit, lo=start) + 1
+            stop = bisect_left(journal.lasts, seq + limit, lo=start) + 1
             batches = journal.batches[start:stop]
         events: list[RecordedEvent] = []
         for batch in batches:
-            events.extend(decode_events(batch.body, batch.receipt.first_seq)[1])
-        skip = seq + 1 - events[0].seq if events else 0
-        page = tuple(events[skip : skip + limit])
+            events += decode_wanted(batch.body, batch.receipt.first_seq, seq + 1, seq + limit)[2]
+        page = tuple(events)
         return EventPage(page, has_more=seq + len(page) < head.last_seq, last_seq=head.last_seq)
 
     # ------------------------------------------------------------------------------------------------------ cursors

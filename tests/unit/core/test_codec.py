@@ -15,8 +15,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from statebook import InvalidValue, LimitExceeded
-from statebook.codec import canonical_json, check_bytes, decode_events, decode_value, encode_value
+from statebook.codec import (
+    canonical_json,
+    check_bytes,
+    decode_events,
+    decode_value,
+    decode_wanted,
+    encode_batch,
+    encode_value,
+)
 from statebook.errors import JournalCorrupt
+from statebook.model import Batch, Event
 
 
 class Colour(IntEnum):
@@ -175,6 +184,21 @@ def test_only_bytes_are_values_below_core(value: object) -> None:
 def test_what_is_no_batch_body_is_damage(body: bytes) -> None:
     with pytest.raises(JournalCorrupt):
         decode_events(body, 1)
+    with pytest.raises(JournalCorrupt):
+        decode_wanted(body, 1, 1, 9)
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 12), st.integers(0, 12))
+def test_of_a_batch_exactly_the_wanted_events_are_given(count: int, first: int, low: int, high: int) -> None:
+    made = [
+        Event(event_id=f"e{n}", type="x/y", occurred_at=n, payload=b'"%d"' % n, run_id="r", required=n % 2 == 0)
+        for n in range(count)
+    ]
+    body = encode_batch(Batch("b", tuple(made)))
+    _, events = decode_events(body, first)
+    assert [event.seq for event in events] == list(range(first, first + count))
+    wanted = [event for event in events if low <= event.seq <= high]
+    assert decode_wanted(body, first, low, high) == ("b", count, wanted)
 
 
 # RFC 8785, appendix B: floats by their bits.
