@@ -7,6 +7,7 @@ install what they built into a fresh one, as a stranger would.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,11 @@ SERVICES = {
     "s3": "s3",
     "moto": "s3",
 }
+
+PROGRESS_S = 20
+
+# With `--jobs`, in this order: the last to start should be one that ends soon.
+LONGEST_FIRST = ("s3", "moto", "redis-cluster", "redis-sentinel", "mysql", "redis", "file", "sqlite", "memory")
 
 # The example of a plugin by someone else, and the contract rule at which its broken variant must be refused.
 # The broken variant is a `module:function` target beside the tests of the example.
@@ -72,11 +78,13 @@ def tests(session: nox.Session) -> None:
 def conformance(session: nox.Session) -> None:
     """Certify the embedded backends, or each `--backend NAME`; other arguments go to `statebook conformance`.
 
-    `--backend all` stands for the embedded ones and all services.
+    `--backend all` stands for the embedded ones and all services. With `--jobs N` so many are certified at a time, and
+    what each has said is shown when it has ended.
     """
     parser = argparse.ArgumentParser(prog="nox -s conformance --", allow_abbrev=False)
     parser.add_argument("--backend", action="append", metavar="NAME", help="a URL scheme; repeat for several")
     parser.add_argument("--out", type=Path, default=BUILD / "certificates", help="where certificates go")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="certify so many backends at a time")
     wanted, passed_on = parser.parse_known_args(session.posargs)
     chosen = wanted.backend or EMBEDDED_BACKENDS
     backends = tuple(dict.fromkeys((*EMBEDDED_BACKENDS, *SERVICES) if "all" in chosen else chosen))
@@ -84,10 +92,14 @@ def conformance(session: nox.Session) -> None:
     drivers = {SERVICES.get(name, name) for name in backends} & extras()
     servers = ("services",) if any(name in SERVICES for name in backends) else ()
     install_project(session, "conformance", *sorted(drivers), groups=servers)
-    results = []
-    for position, backend in enumerate(backends, start=1):
-        session.log(f"[{position}/{len(backends)}] certifying {backend}")
-        results.append(certify(session, backend, wanted.out.resolve() / backend, passed_on))
+    out = wanted.out.resolve()
+    if wanted.jobs > 1:
+        results = certify_side_by_side(session, backends, out, passed_on, wanted.jobs)
+    else:
+        results = []
+        for position, backend in enumerate(backends, start=1):
+            session.log(f"[{position}/{len(backends)}] certifying {backend}")
+            results.append(certify(session, backend, out / backend, passed_on))
 
     print_certified(results)
     failed = [result.backend for result in results if not result.passed]
@@ -97,8 +109,8 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def self_check(session: nox.Session) -> None:
-    """Show that each rule can fail: the kill matrix of all known-bad backends."""
-    install_project(session, "conformance")
+    """Show that each rule can fail: the kill matrix of all known-bad backends; some need real servers."""
+    install_project(session, "conformance", "mysql", "redis", groups=("services",))
     session.run("statebook", "conformance", "self-check", *session.posargs, env=child_environment())
 
 
@@ -214,27 +226,57 @@ def child_environment() -> dict[str, str]:
     return {"PYTHONUNBUFFERED": "1"}
 
 
-@contextmanager
+@contextlib.contextmanager
 def temporary_directory() -> Iterator[Path]:
     """Give a directory of this run alone; links in its path are resolved, for backends that refuse them."""
     with tempfile.TemporaryDirectory(prefix="statebook-") as name:
         yield Path(name).resolve()
 
 
-def certify(session: nox.Session, backend: str, out: Path, passed_on: list[str]) -> Certified:
+def certify(session: nox.Session, backend: str, out: Path, passed_on: list[str], log: Path | None = None) -> Certified:
     """Certify one backend in a directory of its own; its URL may hold a password and is not logged."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     started = time.monotonic()
-    with temporary_directory() as directory:
+    with temporary_directory() as directory, contextlib.ExitStack() as stack:
         shown, url = target_of(session, backend, directory)
         session.log(" ".join(("statebook", "conformance", shown, "--out", os.path.relpath(out), *passed_on)))
         command = (str(Path(session.bin) / "statebook"), "conformance", url, "--out", str(out), *passed_on)
         environment = {**os.environ, **child_environment()}
         environment["PATH"] = os.pathsep.join((str(session.bin), environment.get("PATH", "")))
-        finished = subprocess.run(command, env=environment, check=False)
+        said = None if log is None else stack.enter_context(log.open("wb"))
+        finished = subprocess.run(command, env=environment, stdout=said, stderr=said, check=False)
     certificate = out / "certificate.json"
     return Certified(backend, finished.returncode == 0, level_of(certificate), time.monotonic() - started, certificate)
+
+
+def certify_side_by_side(
+    session: nox.Session, backends: tuple[str, ...], out: Path, passed_on: list[str], jobs: int
+) -> list[Certified]:
+    """Certify several backends at a time, those that take longest first; show what each has said at its end."""
+    results: dict[str, Certified] = {}
+    with temporary_directory() as logs, ThreadPoolExecutor(max_workers=jobs) as pool:
+        longest_first = sorted(backends, key=lambda name: LONGEST_FIRST.index(name) if name in LONGEST_FIRST else 99)
+        started = {
+            pool.submit(certify, session, name, out / name, passed_on, logs / name): name for name in longest_first
+        }
+        while len(results) < len(started):
+            done, _ = wait([each for each in started if started[each] not in results], PROGRESS_S, FIRST_COMPLETED)
+            for each in done:
+                result = results[started[each]] = each.result()
+                verdict = "passed" if result.passed else "FAILED"
+                session.log(f"[{len(results)}/{len(backends)}] {result.backend} {verdict} after {result.seconds:.0f} s")
+                print(text_of(logs / result.backend), flush=True)  # noqa: T201
+            running = [name for each, name in started.items() if each.running()]
+            said = (text_of(logs / name).strip().rpartition("\n")[2] for name in running)
+            if running:
+                session.log("; ".join(line for line in said if line) or "at work")
+    return [results[name] for name in backends]
+
+
+def text_of(log: Path) -> str:
+    """Return what a log has so far, empty where it is not there yet."""
+    return log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
 
 
 def target_of(session: nox.Session, backend: str, directory: Path) -> tuple[str, str]:

@@ -52,6 +52,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         canaries: Whether known-bad variants are run along; without them there is no certificate.
         waivers: Failures that are accepted in writing.
         github: Whether a summary and annotations are made for GitHub.
+        effort: How many times the work of an ordinary run each rule does.
     """
 
     target: str
@@ -64,6 +65,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     canaries: bool
     waivers: tuple[Waiver, ...] = ()
     github: bool = False
+    effort: int = 1
 
 
 def certify_target(order: Order, console: Console) -> int:
@@ -125,7 +127,9 @@ def _certify(target: str, provided: Provided, order: Order, console: Console) ->
     level = min(order.level, LEVEL_OF_EMULATORS) if provided.emulated else order.level
     rules = select(all_rules(), level=level, only=order.only)
     patience = PATIENCE_WITH_EMULATORS if provided.emulated else 1.0
-    engine = Engine(target, seed=order.seed, out=order.out, patience=patience, server=provided.service)
+    engine = Engine(
+        target, seed=order.seed, out=order.out, effort=order.effort, patience=patience, server=provided.service
+    )
     capabilities = engine.capabilities
     console.print(
         f"[bold]{escape(engine.target.shown)}[/]  durability={capabilities.durability.value} "

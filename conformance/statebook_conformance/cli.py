@@ -16,7 +16,7 @@ from rich.table import Table
 from statebook_conformance.certificate import CertificateError, profile_note, read_certificate, verify_certificate
 from statebook_conformance.differential.command import differential
 from statebook_conformance.engine import select
-from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_USAGE
+from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_UNAVAILABLE, EXIT_USAGE
 from statebook_conformance.fixtures_command import fixtures
 from statebook_conformance.profile import frozen_profiles, profile_of, write_profile
 from statebook_conformance.report import level_line
@@ -79,6 +79,13 @@ def group() -> None:
     help="A TOML file of waivers: [[waiver]] with rule, reason, expires.",
 )
 @click.option("--github", is_flag=True, help="Write a job summary and annotations for GitHub; elsewhere the same file.")
+@click.option(
+    "--effort",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Do so many times the work: more kills, races and histories.",
+)
 def certify(
     *,
     target: str,
@@ -94,6 +101,7 @@ def certify(
     until: tuple[str, ...],
     waiver_file: Path | None,
     github: bool,
+    effort: int,
 ) -> None:
     """Certify TARGET: a store URL, module:function of a function that gives a backend, or the name of a service.
 
@@ -121,6 +129,7 @@ def certify(
             canaries=not no_canaries and not only,
             waivers=_waivers(waive, reasons, until, waiver_file),
             github=github,
+            effort=effort,
         )
         code = certify_target(order, Console())
     except ValueError as error:
@@ -313,7 +322,12 @@ def replay(history: Path) -> None:
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--mutant", "only", multiple=True, help="Only this mutant; repeatable.")
 def self_check(seed: int, only: tuple[str, ...]) -> None:
-    """Show that each rule can fail: run the known-bad backends and print the kill matrix."""
+    """Show that each rule can fail: run the known-bad backends and print the kill matrix.
+
+    Some are real backends with one line changed, and need the servers that `services` lists.
+
+    Exit status: 0 all killed, 2 wrong command, 3 all killed that could run, and a service is missing, 4 one survived.
+    """
     from statebook_conformance.mutants.selfcheck import print_matrix, run_self_check
 
     console = Console()
@@ -321,7 +335,8 @@ def self_check(seed: int, only: tuple[str, ...]) -> None:
         outcome = run_self_check(seed=seed, only=only, console=console)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--mutant") from error
-    raise click.exceptions.Exit(0 if print_matrix(console, outcome) else EXIT_SUITE)
+    passed = print_matrix(console, outcome)
+    raise click.exceptions.Exit((EXIT_UNAVAILABLE if outcome.missing else 0) if passed else EXIT_SUITE)
 
 
 group.add_command(fixtures)

@@ -93,6 +93,7 @@ class Engine:
         out: Path | None = None,
         reruns: int = RERUNS,
         rounds: int = ROUNDS_MAX,
+        effort: int = 1,
         patience: float = 1.0,
         server: ServerControl | None = None,
     ) -> None:
@@ -104,6 +105,7 @@ class Engine:
             out: The directory for histories of failures.
             reruns: How often a failed rule is run again, to tell FAIL from FLAKY.
             rounds: How many rounds a rule gets to reach its evidence floor.
+            effort: How many times the work of an ordinary run each rule does: more kills, races and histories.
             patience: By what a rule's time-out is multiplied, for a target that is known to be slow.
             server: The server behind the target, where the suite may stop, kill and pause it.
 
@@ -115,6 +117,7 @@ class Engine:
         self.out = out
         self._reruns = reruns
         self._rounds = rounds
+        self._effort = effort
         self._patience = patience
         self._server = server
         self._capabilities: Capabilities | None = None
@@ -180,9 +183,9 @@ class Engine:
         """
         started = time.monotonic()
         claimed = all(self.capabilities.offers(need) for need in rule.needs)
-        result = self._once(rule, 1, claimed)
-        effort = 1
-        while result.status is Status.INCONCLUSIVE and effort < 1 << (self._rounds - 1):
+        effort = self._effort
+        result = self._once(rule, effort, claimed)
+        while result.status is Status.INCONCLUSIVE and effort < self._effort << (self._rounds - 1):
             effort *= 2
             result = self._once(rule, effort, claimed)
         if result.status is Status.FAIL:
