@@ -267,6 +267,20 @@ def injecting(calls: Sequence[str], error: str, count: int) -> tuple[str, ...]:
     return tuple(word for call in calls for word in ("-e", f"inject={call}:error={error}:when={FAILS_AT}..{last}"))
 
 
+def slowing(calls: Sequence[str], delay_s: float) -> tuple[str, ...]:
+    """What strace is told so that one call of a kind is held up before it is made: that of number `FAILS_AT`.
+
+    Args:
+        calls: Their names.
+        delay_s: How long it is held up, in seconds.
+
+    Returns:
+        Arguments for `trace`.
+    """
+    delay_us = round(delay_s * 1_000_000)
+    return tuple(word for call in calls for word in ("-e", f"inject={call}:delay_enter={delay_us}:when={FAILS_AT}"))
+
+
 class Mark(msgspec.Struct, frozen=True):
     """What a life has told, and behind how many of its calls.
 

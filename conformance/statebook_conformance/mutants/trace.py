@@ -84,13 +84,19 @@ def _error_dropped(fd: int) -> None:
         os.fsync(fd)
 
 
-def _never_poisoned(inner: TargetBackend) -> ForwardBackend:
-    """The store of files that goes on with its handle whatever a flush has said."""
-    module = core_copy(_FILE_STORE)
+def _without(method: str) -> Callable[[TargetBackend], ForwardBackend]:
+    """The store of files that leaves out a step of its own: what a method without an answer does."""
 
-    name = "JsonFileAtomicJournalStorage"
-    setattr(module, name, type(name, (getattr(module, name),), {"_poison": lambda _: None}))
-    return _FileBackend(inner, module)
+    def wrap(inner: TargetBackend) -> ForwardBackend:
+        module = core_copy(_FILE_STORE)
+        name = "JsonFileAtomicJournalStorage"
+        whole = getattr(module, name)
+        if not hasattr(whole, method):
+            raise ValueError(f"{name} has no {method}; the mutant has to follow the code")
+        setattr(module, name, type(name, (whole,), {method: lambda *_: None}))
+        return _FileBackend(inner, module)
+
+    return wrap
 
 
 def _written_as_far_as_it_goes(fd: int, content: bytes) -> None:
@@ -164,7 +170,7 @@ FLUSH_ERROR_DROPPED: Final = Mutant(
 GOES_ON_BEHIND_A_FLUSH_ERROR: Final = Mutant(
     "goes-on-behind-a-flush-error",
     "the next call flushes the same descriptor again, which succeeds as the kernel has told its error already",
-    _never_poisoned,
+    _without("_poison"),
     base=_FILES,
 )
 SPACE_ERROR_DROPPED: Final = Mutant(
@@ -177,5 +183,11 @@ SHORT_WRITE_TAKEN_FOR_WHOLE: Final = Mutant(
     "short-write-taken-for-whole",
     "a write that took a part of the bytes is not followed by one of the rest",
     _writing(_written_once),
+    base=_FILES,
+)
+SHOWN_BEFORE_IT_IS_FLUSHED: Final = Mutant(
+    "shown-before-it-is-flushed",
+    "a reader is shown a new head as soon as it is renamed, and before its directory is flushed",
+    _without("_settle"),
     base=_FILES,
 )

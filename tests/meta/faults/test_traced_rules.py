@@ -13,10 +13,10 @@ from statebook_conformance.rule import Rule
 from statebook_conformance.rules import all_rules
 from statebook_conformance.statuses import Status
 
-MODULES = ("faults_trace", "faults_clock", "faults_cancelled")
+MODULES = ("faults_trace", "faults_seen", "faults_clock", "faults_cancelled")
 RULES = {rule.id: rule for rule in all_rules() if rule.function.__module__.rpartition(".")[2] in MODULES}
 NAMED = [(rule.id, name) for rule in RULES.values() for name in rule.kills]
-NEED_FILES = ("DUR-1.synced", "SETTLE-4.fsync-error", "ERR-2.no-space")
+NEED_FILES = ("DUR-1.synced", "DUR-1.seen", "SETTLE-4.fsync-error", "ERR-2.no-space")
 
 
 def run(target: str, rule: Rule, seed: int) -> tuple[Status, str]:
@@ -41,7 +41,7 @@ def test_a_store_in_memory_passes_or_claims_no_disk(rule_id: str) -> None:
     "target", ["file://{directory}/root?durability=process", "sqlite:///{directory}/s.db?synchronous=normal"]
 )
 def test_a_store_that_claims_no_more_than_its_process_is_not_held_to_flushes(target: str, tmp_path: Path) -> None:
-    for rule_id in ("DUR-1.synced", "SETTLE-4.fsync-error"):
+    for rule_id in ("DUR-1.synced", "DUR-1.seen", "SETTLE-4.fsync-error"):
         status, reason = run(target.format(directory=tmp_path), RULES[rule_id], 1)
         assert status is Status.NOT_CLAIMED, reason
 
