@@ -146,7 +146,7 @@ class _Life:
             if name == "claim":
                 self._again(name, call)
             elif again is not None:
-                self._again(name, lambda: again(landed))
+                self._again(name, partial(again, landed))
             elif not landed:
                 self._again(name, call)
 
