@@ -334,7 +334,9 @@ def cancelled_at_each_await(ctx: Context) -> None:
 
     Each call of the asyncio stores is cancelled before it begins and at each of its suspensions: while it waits, has
     begun, or is done and not answered. One that had begun lands. The next call works at once, on this handle and on
-    another; other waiters get their answers; no thread stays. Cases: 38.
+    another; other waiters get their answers; no thread stays.
+
+    Cases: 38.
     """
     before = set(threading.enumerate())
     asyncio.run(_all(ctx))

@@ -82,7 +82,9 @@ def clock_jumps(ctx: Context) -> None:
     A process claims, appends, saves, exports, trims and deletes; between its calls its clocks are moved. Claims hold,
     versions and epochs grow by what was written, events keep their order. A process with true clocks sees the same,
     where the store is shared by processes. A server of the network may refuse requests whose times are far from its
-    own, which applies nothing. Clocks that are asked for by other code than Python's are not moved. Cases: 6.
+    own, which applies nothing. Clocks that are asked for by other code than Python's are not moved.
+
+    Cases: 6.
     """
     shared = ctx.claims(Sharing.HOST)
     observer = _Observer(ctx, ctx.journal) if shared else None

@@ -150,7 +150,9 @@ def synced(ctx: Context) -> None:
     A process writes in every way there is, seen call by call, in a directory of its own. Behind each acknowledgement,
     and at flushes in between, the directory is put back as a disk has it that lost its power: only what was flushed,
     then with any part of the rest. A fresh store must find what was acknowledged, and no part of a write. A store whose
-    server writes the files is not claimed: they are the server's. Cases: 26.
+    server writes the files is not claimed: they are the server's.
+
+    Cases: 26.
     """
     with directory_of_lives() as root:
         target = moved_target(ctx.target.text, root)
@@ -293,7 +295,9 @@ def flush_error(ctx: Context) -> None:
     A process writes in every way there is, again and again, each time with another flush refused with EIO. The call is
     told `OutcomeUnknown`, or `BackendUnavailable` where it is certainly not applied; a later call through the same
     handle does not use what failed. Fresh handles find it whole or not at all, settle it, and go on; what is
-    acknowledged from then on survives a loss of power. Cases: 54.
+    acknowledged from then on survives a loss of power.
+
+    Cases: 54.
     """
     with directory_of_lives() as root:
         for refused, target, place in _lives(ctx, root, FLUSHES, "EIO", count=1, reopens=True):
