@@ -160,7 +160,8 @@ def freeze(batch: Batch, limits: Limits, key: ThreadKey) -> FrozenBatch:
         event_ids: tuple[str, ...] = (event.event_id,)
         checkpoint_offset = 0 if event.type in CHECKPOINT_TYPES else None
     else:
-        limits.check("batch_events_max", len(events), key.name)
+        if len(events) > limits.batch_events_max:
+            limits.check("batch_events_max", len(events), key.name)
         largest = max([len(event.payload) for event in events])
         event_ids = tuple([event.event_id for event in events])
         checkpoint_offset = batch.checkpoint_offset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from threading import Lock
 from types import TracebackType
 from typing import Literal, Self
@@ -47,7 +48,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class _Sent(msgspec.Struct, frozen=True):
+class _Sent(msgspec.Struct, frozen=True, gc=False):
     claim: WriterClaim
     batch_id: str
     base_seq: int
@@ -241,7 +242,7 @@ class ThreadJournal:
             claim = self._writable()
             sent = _Sent(claim, batch.batch_id, self._last_seq)
             # Until the outcome is known nothing may follow, also when an interrupt ends this call (APPEND-4).
-            self._unsettled, self._stopped = sent, f"batch {batch.batch_id!r} was interrupted"
+            self._unsettled, self._stopped = sent, "an append that was interrupted"
             try:
                 receipt = self._commit(sent, batch)
             except StatebookError as error:
@@ -463,23 +464,24 @@ class ThreadJournal:
             self._sleep(pause)
 
     def _commit(self, sent: _Sent, batch: Batch) -> Receipt:
-        unknown: OutcomeUnknown | None = None
-        refused: BackendUnavailable | None = None
-        for pause in self._patience.pauses():
+        try:
+            return self._store.append(sent.claim, batch, sent.base_seq)
+        except (OutcomeUnknown, BackendUnavailable) as error:
+            failed = [error]
+        for pause in islice(self._patience.pauses(), 1, None):
             self._wait(pause)
             try:
                 return self._store.append(sent.claim, batch, sent.base_seq)
-            except OutcomeUnknown as error:
-                unknown = error
-            except BackendUnavailable as error:
-                refused = error
-        if unknown is None:
-            raise refused or AssertionError("there was at least one attempt")
+            except (OutcomeUnknown, BackendUnavailable) as error:
+                failed.append(error)
+        unknown = [error for error in failed if isinstance(error, OutcomeUnknown)]
+        if not unknown:
+            raise failed[-1]
         receipt = self._settle(sent)
         if receipt is None:
             raise BackendUnavailable(
                 f"batch {sent.batch_id!r} was not committed and never will be", key=self.key.name
-            ) from unknown
+            ) from unknown[-1]
         return receipt
 
     def _settle(self, sent: _Sent) -> Receipt | None:
