@@ -10,6 +10,7 @@ from typing import Final, cast
 from statebook.capabilities import Sharing
 from statebook.keys import StateKey
 from statebook_conformance.context import Context
+from statebook_conformance.leaks import SETTLE_S
 from statebook_conformance.rule import rule
 from statebook_conformance.scenes import make_batch, thread
 
@@ -18,6 +19,9 @@ FAILURES: Final = 1_000
 _WORKERS: Final = "statebook_conformance.workers_operable"
 _WORKER_S: Final = 100.0
 _FREE_S: Final = 15.0
+_WARM: Final = 5
+_PROXIED: Final = 50
+_POLL_S: Final = 0.02
 _KEY: Final = thread("kept")
 _SLOT: Final = StateKey("user", "session", "kept")
 
@@ -52,12 +56,41 @@ def opens(ctx: Context) -> None:
 
     All kinds of stores are opened in turn in a process of their own, each makes a call and is closed, beside two
     handles that stay open. What is held after the first rounds, when pools and caches are full, is what is held at the
-    end; of objects in memory there may be one more for two opens.
+    end; of objects in memory there may be one more for two opens. A server has no more connections, as a proxy before
+    it sees: a process may keep some for the next store, not one for each.
     """
     with tempfile.TemporaryDirectory(prefix="statebook-leaks-") as directory:
         child = ctx.spawn(f"{_WORKERS}:open_and_close", _params(ctx, directory, OPENS))
         answer = cast("Mapping[str, object]", child.result(timeout_s=_WORKER_S))
         _nothing_left(ctx, answer, "opens and closes")
+    _server_is_left(ctx)
+
+
+def _server_is_left(ctx: Context) -> None:
+    """Stores are opened and closed through a proxy that sees each connection from the server's side."""
+    network = ctx.network()
+    _open_and_close(ctx, _WARM)
+    kept = network.counts.open
+    _open_and_close(ctx, _PROXIED)
+    deadline = time.monotonic() + SETTLE_S
+    while network.counts.open > kept and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    counts = network.counts
+    ctx.check(
+        counts.open <= kept,
+        f"a server has {counts.open} connections after {_PROXIED} opens and closes of two stores, {kept} before",
+    )
+    ctx.saw("connections to a server", counts.connections)
+    ctx.saw("connections kept by the process", counts.open)
+
+
+def _open_and_close(ctx: Context, rounds: int) -> None:
+    for _ in range(rounds):
+        journal, state = ctx.backend.open_journal(), ctx.backend.open_state()
+        journal.head(_KEY)
+        state.load(_SLOT)
+        journal.close()
+        state.close()
 
 
 @rule(
