@@ -309,12 +309,12 @@ def _check_rule_set(
     found = {row.id: row for row in rows}
     missing = sorted(expected.keys() - found.keys())
     unknown = sorted(found.keys() - expected.keys())
-    if profile is None or missing or unknown:
+    if missing or unknown:
         made = _named(stated) if stated else f"statebook {_release(certificate)}, whose certificates named no profile"
         raise CertificateError(
             f"the rule set is another one than this release's: it was made with {made}; this release has "
             f"{_described(current)}. Missing: {_some(missing)}. Unknown: {_some(unknown)}. "
-            f"Verify it with statebook {_release(certificate)}, or compare it: `statebook conformance compare`"
+            f"{_remedy(certificate)}"
         )
     changed = sorted(
         name
@@ -323,6 +323,12 @@ def _check_rule_set(
     )
     if changed:
         raise CertificateError(f"level or standing of these rules was changed: {', '.join(changed)}")
+
+
+def _remedy(certificate: Mapping[str, object]) -> str:
+    compare = "`statebook conformance compare` shows it beside another one"
+    made = _release(certificate)
+    return compare if made == metadata.version("statebook") else f"verify it with statebook {made}; {compare}"
 
 
 def _release(certificate: Mapping[str, object]) -> str:

@@ -21,7 +21,7 @@ from statebook_conformance.engine import Engine, RuleResult, TargetUnavailable, 
 from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_UNAVAILABLE, EXIT_USAGE
 from statebook_conformance.github import Told, tell_github
 from statebook_conformance.profile import profile_of
-from statebook_conformance.report import ProgressView, chapter_table, level_line
+from statebook_conformance.report import ProgressView, chapter_table, level_line, provisional_table
 from statebook_conformance.reports.parts import parts_of
 from statebook_conformance.reports.written import write_reports
 from statebook_conformance.rule import Rule
@@ -144,6 +144,9 @@ def _certify(target: str, provided: Provided, order: Order, console: Console) ->
     canaries = _run_canaries(console, engine) if order.canaries else {}
     console.print(chapter_table(results))
     _print_not_claimed(console, results)
+    apart = provisional_table(results)
+    if apart is not None:
+        console.print(apart)
     _print_waivers(console, results, order.waivers)
     survived = [name for name, killer in canaries.items() if not killer]
     for name in survived:

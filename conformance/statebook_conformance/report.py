@@ -28,6 +28,7 @@ COLOURS: Final = {
 """How each status is coloured."""
 
 _PLAIN_EVERY: Final = 25
+_WHY_MAX: Final = 200
 
 
 class ProgressView:
@@ -112,15 +113,41 @@ def chapter_table(results: Sequence[RuleResult]) -> Table:
 
 
 def _cell(results: Sequence[RuleResult]) -> str:
-    if not results:
-        return "[dim]-[/]"
-    status = worst(result.status for result in results)
-    passed = sum(result.status is Status.PASS for result in results)
-    rest = f", {len(results) - passed} {status.name}" if passed and passed < len(results) else ""
+    mandatory = [result for result in results if not result.provisional]
+    apart = len(results) - len(mandatory)
+    more = f"[dim]{apart} provisional[/]" if apart else ""
+    if not mandatory:
+        return more or "[dim]-[/]"
+    status = worst(result.status for result in mandatory)
+    passed = sum(result.status is Status.PASS for result in mandatory)
+    rest = f", {len(mandatory) - passed} {status.name}" if passed and passed < len(mandatory) else ""
     name = "PASS" if passed else status.name
-    colour = COLOURS[status]
-    count = passed or len(results)
-    return f"[{colour}]{count} {name}{rest}[/]"
+    count = passed or len(mandatory)
+    return f"[{COLOURS[status]}]{count} {name}{rest}[/]" + (f" {more}" if more else "")
+
+
+def provisional_table(results: Sequence[RuleResult]) -> Table | None:
+    """The provisional rules apart, with what became of each; None where there is none.
+
+    Args:
+        results: All results.
+
+    Returns:
+        The table.
+    """
+    rows = [result for result in results if result.provisional]
+    if not rows:
+        return None
+    table = Table(
+        show_edge=False, pad_edge=False, header_style="bold", title="provisional, blocks nothing", title_justify="left"
+    )
+    table.add_column("rule", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for result in rows:
+        colour = COLOURS[result.status]
+        table.add_row(result.rule, f"[{colour}]{result.status.name}[/]", escape(result.reason[:_WHY_MAX]))
+    return table
 
 
 def level_line(certificate: Mapping[str, object]) -> str:

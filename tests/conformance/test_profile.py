@@ -74,7 +74,7 @@ def test_a_certificate_of_an_older_profile_is_checked_against_that_profile(certi
     assert verify_certificate(path, now, (older,))["level"] == {"granted": 2, "attempted": 2, "blocked_by": []}
     with pytest.raises(CertificateError) as refused:
         verify_certificate(path, now, ())
-    for said in ("profile 2026.1 of statebook 0.0.9", "APPEND-9.new", "Unknown: none", "Verify it with statebook"):
+    for said in ("profile 2026.1 of statebook 0.0.9", "APPEND-9.new", "Unknown: none", "conformance compare"):
         assert said in str(refused.value)
 
 

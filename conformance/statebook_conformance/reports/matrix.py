@@ -24,10 +24,15 @@ def matrix_rows(certificates: Sequence[Parts]) -> list[tuple[str, ...]]:
     """
     rows: list[tuple[str, ...]] = [("", *(parts.backend for parts in certificates))]
     rows.append(("level", *(parts.level_name for parts in certificates)))
+    rows.append(("profile", *(parts.profile.partition(",")[0] for parts in certificates)))
     rows.append(("server", *(_provider(parts) for parts in certificates)))
     rows += [(name, *(dict(parts.claims).get(name, "") for parts in certificates)) for name in _CLAIMS]
     chapters = sorted({chapter for parts in certificates for chapter in parts.chapters}, key=chapter_place)
     rows += [(chapter, *(_chapter(parts, chapter) for parts in certificates)) for chapter in chapters]
+    if any(parts.provisional for parts in certificates):
+        rows.append(("provisional", *(_provisional(parts) for parts in certificates)))
+    if any(parts.waivers for parts in certificates):
+        rows.append(("waived", *(", ".join(w.rule for w in parts.waivers) or "–" for parts in certificates)))
     rows.append(("checks", *(f"{sum(rule.checks for rule in parts.rules):,}" for parts in certificates)))
     return rows
 
@@ -37,12 +42,18 @@ def _provider(parts: Parts) -> str:
 
 
 def _chapter(parts: Parts, chapter: str) -> str:
-    rules = [rule for rule in parts.rules if rule.chapter == chapter]
+    rules = [rule for rule in parts.rules if rule.chapter == chapter and not rule.provisional]
     if not rules:
         return "–"
     passed = sum(rule.status is Status.PASS for rule in rules)
     status = worst(rule.status for rule in rules)
     return f"{passed} PASS" if status is Status.PASS else f"{passed} of {len(rules)} PASS, {status.name}"
+
+
+def _provisional(parts: Parts) -> str:
+    """Provisional rules apart: they block nothing, whatever their status."""
+    passed = sum(rule.status is Status.PASS for rule in parts.provisional)
+    return f"{passed} of {len(parts.provisional)} pass" if parts.provisional else "–"
 
 
 def matrix_markdown(certificates: Sequence[Parts]) -> str:
@@ -63,9 +74,9 @@ def matrix_page(certificates: Sequence[Parts]) -> str:
     )
     body = [
         "<h1>statebook: what each backend is certified for</h1>",
-        f"<div class=scroll><table><tr>{cells}</tr>{rows}</table></div>",
+        f"<div class=scroll><table class=wide><tr>{cells}</tr>{rows}</table></div>",
     ]
-    return document("statebook: certified backends", body)
+    return document("statebook: certified backends", body, kind="full")
 
 
 def _shown(text: str) -> str:

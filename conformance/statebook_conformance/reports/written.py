@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from statebook_conformance.reports.machine import badge, ctrf, junit, shields
-from statebook_conformance.reports.page import page
+from statebook_conformance.reports.page import RuleText, page
 from statebook_conformance.reports.parts import parts_of
 from statebook_conformance.rule import Rule
 
@@ -28,5 +28,6 @@ def write_reports(certificate: Mapping[str, object], rules: Sequence[Rule], dire
     (directory / "badge.svg").write_bytes(badge(parts))
     (directory / "badge.json").write_bytes(shields(parts))
     path = directory / "report.html"
-    path.write_text(page(parts, {rule.id: rule.text for rule in rules}, directory / "histories"), encoding="utf-8")
+    texts = {rule.id: RuleText(rule.text, rule.hint) for rule in rules}
+    path.write_text(page(parts, texts, directory / "histories"), encoding="utf-8")
     return path
