@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 def at_once(width: int, function: Callable[[A], R], items: Sequence[A]) -> list[R]:
-    """Call a function with each item, on threads that end with this call: nothing is left to close or to fork.
+    """Call a function with each item, here and on threads that end with this call: nothing is left to close or to fork.
 
     Args:
         width: On how many threads at most; 1 or fewer calls on this one, one after the other.
@@ -26,5 +26,7 @@ def at_once(width: int, function: Callable[[A], R], items: Sequence[A]) -> list[
     """
     if width <= 1 or len(items) <= 1:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(min(width, len(items)), "statebook-at-once") as pool:
-        return list(pool.map(function, items))
+    first, *others = items
+    with ThreadPoolExecutor(min(width, len(items)) - 1, "statebook-at-once") as pool:
+        running = [pool.submit(function, item) for item in others]
+        return [function(first), *(call.result() for call in running)]

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
-from typing import Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,6 +26,8 @@ from statebook.plan import Done, Refuse
 from statebook.window import WindowCache
 
 T = TypeVar("T")
+
+_DECODED_MAX: Final = 32
 
 
 class Write(msgspec.Struct, Generic[T], frozen=True):
@@ -76,6 +78,7 @@ class Memory:
         pid: The process that it belongs to.
         windows: The windows of the journals that were written last.
         rests: When upkeep may write a head again.
+        decoded: Records that were decoded last, by the names of their threads, with the heads that they hold.
     """
 
     def __init__(self, slots_max: int = 1_024) -> None:
@@ -87,6 +90,7 @@ class Memory:
         self.pid = os.getpid()
         self.windows = WindowCache(slots_max)
         self.rests = Rests()
+        self.decoded: dict[str, tuple[bytes, StoredHead]] = {}
         self._slots_max = slots_max
         self._slots: OrderedDict[str, HeadSlot] = OrderedDict()
         self._lock = Lock()
@@ -148,7 +152,15 @@ class JournalHeads:
         record = self._storage.read_head(thread_scope(key))
         if record is None:
             return None, None
-        return decode_head(record.data, key, key.name), record.token
+        decoded, name = self.memory.decoded, key.name
+        known = decoded.get(name)
+        if known is not None and known[0] == record.data:  # the very bytes that were verified
+            return known[1], record.token
+        head = decode_head(record.data, key, name)
+        if len(decoded) >= _DECODED_MAX:
+            decoded.clear()
+        decoded[name] = (record.data, head)
+        return head, record.token
 
     def consistently(self, key: ThreadKey, read: Callable[[StoredHead | None, str | None], T]) -> T:
         """Read through a head; where a trim took a blob away meanwhile, read again through the newer one (LIFE-4).

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import msgspec
 
-from statebook.codec import CHAIN_START, chain_next, decode_event_ids, decode_events, digest, encode_value
+from statebook.codec import CHAIN_START, chain_next, decode_event_ids, decode_wanted, digest, encode_value
 from statebook.errors import JournalCorrupt
 from statebook.keys import ThreadKey
 from statebook.model import Receipt, RecordedEvent
@@ -238,16 +238,16 @@ def events_of(known: KnownHead, rows: Iterable[Row], seq: int, limit: int) -> li
         found = _sha256(body).hexdigest()
         if found != stored_digest:
             raise damaged(head.key, "the body does not match its digest", first, str(stored_digest), found)
-        there, decoded = decode_events(body, first)
-        if there != batch_id or len(decoded) != batch_last - first + 1:
+        there, count, wanted = decode_wanted(body, first, seq + 1, seq + limit)
+        if there != batch_id or count != batch_last - first + 1:
             raise damaged(
                 head.key,
                 "the body is of another batch",
                 first,
                 f"{batch_id!r} with {batch_last - first + 1} events",
-                f"{there!r} with {len(decoded)} events",
+                f"{there!r} with {count} events",
             )
-        events += decoded
+        events += wanted
         last, chain = batch_last, batch_chain
         if last >= want:
             break
@@ -255,9 +255,6 @@ def events_of(known: KnownHead, rows: Iterable[Row], seq: int, limit: int) -> li
         raise damaged(head.key, "a batch is missing", last + 1, f"events up to {head.last_seq}", f"up to {last}")
     if last >= head.last_seq and (last, chain) != (head.last_seq, head.chain):
         raise damaged(head.key, "the last batch is not the one that the head names", last, head.chain, str(chain))
-    skip = seq + 1 - events[0].seq if events else 0
-    if skip or len(events) > limit:
-        return events[skip : skip + limit]
     return events
 
 

@@ -12,7 +12,7 @@ from statebook.codec import (
     CHAIN_START,
     chain_next,
     decode_event_ids,
-    decode_events,
+    decode_wanted,
     digest,
     seal,
     unseal,
@@ -218,7 +218,9 @@ def check_link(head: HeadState, chain: str, newer: StoredBatch | None, end: str)
 # ---------------------------------------------------------------------------------------------------------------- pages
 
 
-def add_events(head: HeadState, sizes: Reply, text: Reply, seq: int, last: int, events: list[RecordedEvent]) -> int:
+def add_events(
+    head: HeadState, sizes: Reply, text: Reply, seq: int, limit: int, last: int, events: list[RecordedEvent]
+) -> int:
     """Verify the batches in a reply of `read.lua`, and add their events to a page (READ-1, READ-2).
 
     Args:
@@ -226,6 +228,7 @@ def add_events(head: HeadState, sizes: Reply, text: Reply, seq: int, last: int, 
         sizes: The sizes of the batches behind `last`, ascending.
         text: The batches.
         seq: The seq that the page is behind.
+        limit: How many events are wanted behind it.
         last: The last seq of the batch before, or `seq`.
         events: The page, which grows.
 
@@ -250,17 +253,17 @@ def add_events(head: HeadState, sizes: Reply, text: Reply, seq: int, last: int, 
         found = _sha256(body).hexdigest()
         if found != meta.digest:
             raise damaged(head, "the body does not match its digest", first, meta.digest, found)
-        batch_id, decoded = decode_events(body, first)
-        if batch_id != meta.batch_id or len(decoded) != batch_last - first + 1:
+        batch_id, count, wanted = decode_wanted(body, first, seq + 1, seq + limit)
+        if batch_id != meta.batch_id or count != batch_last - first + 1:
             raise damaged(
                 head,
                 "the body is of another batch",
                 first,
                 f"{meta.batch_id!r} with {batch_last - first + 1} events",
-                f"{batch_id!r} with {len(decoded)} events",
+                f"{batch_id!r} with {count} events",
             )
         if batch_last >= head.last_seq and (batch_last, meta.chain) != (head.last_seq, head.chain):
             raise damaged(head, "the last batch is not the one that the head names", batch_last, head.chain, meta.chain)
-        events += decoded
+        events += wanted
         last = batch_last
     return last

@@ -196,11 +196,10 @@ def read_page(
             return head, []
         first = first or head
         before = last
-        last = add_events(head, sizes, text, seq, last, events)
+        last = add_events(head, sizes, text, seq, limit, last, events)
         want = min(seq + limit, first.last_seq)
         if last >= want:
-            skip = seq + 1 - events[0].seq if events else 0
-            return first, events[skip : skip + want - seq]
+            return first, events[: want - seq]  # what has come since the first read is left out (READ-2)
         if last == before:
             raise JournalCorrupt(
                 f"a batch is missing at seq {last + 1}",
