@@ -53,6 +53,10 @@ _SEEN: Final = (
 )
 _STRING_MAX: Final = 1 << 28
 _INSTALL: Final = "strace is needed to see and refuse system calls: apt-get install strace (Linux only)"
+_REFUSED: Final = (
+    "strace is here, and cannot trace or refuse calls: it must be 5.3 or newer, and may trace its children (in a "
+    "container: --cap-add SYS_PTRACE)"
+)
 
 _LINE: Final = re.compile(r"(?P<pid>\d+) +(?P<rest>.*)", re.DOTALL)
 _RESUMED: Final = re.compile(r"<\.\.\. (?P<name>\w+) resumed>(?P<rest>.*)", re.DOTALL)
@@ -125,11 +129,11 @@ def parse(lines: Iterable[str]) -> Iterator[Call]:
 
 
 @cache
-def _works() -> bool:
-    """Whether strace is here and may trace."""
+def _missing() -> str:
+    """What is missing to trace system calls; empty where nothing is."""
     tool = shutil.which("strace")
     if tool is None or not sys.platform.startswith("linux"):
-        return False
+        return _INSTALL
     tried = subprocess.run(
         [
             *(tool, "-f", "--seccomp-bpf", "-e", "trace=fsync", "-e", "inject=fsync:error=EIO:when=1..2"),
@@ -140,7 +144,7 @@ def _works() -> bool:
         timeout=30,
         check=False,
     )
-    return tried.returncode == 0
+    return "" if tried.returncode == 0 else _REFUSED
 
 
 def strace(log: Path, inject: Sequence[str] = ()) -> tuple[str, ...]:
@@ -167,8 +171,9 @@ def needs_strace() -> None:
     """
     from statebook_conformance.context import Unavailable
 
-    if not _works():
-        raise Unavailable(_INSTALL)
+    missing = _missing()
+    if missing:
+        raise Unavailable(missing)
 
 
 def moved(target: str, directory: str) -> str | None:

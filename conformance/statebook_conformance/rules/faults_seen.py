@@ -53,7 +53,7 @@ def seen(ctx: Context) -> None:
         for place, (name, number) in enumerate(chosen):
             os.mkdir(f"{root}/{place}")
             lives.append(Life(moved_target(ctx.target.text, f"{root}/{place}"), params=failing_at(name, number)))
-        slow = trace(_WORKER, ctx.namespace, lives, inject=slowing(FLUSHES, _SLOW_S), timeout_s=90.0)
+        slow = trace(_WORKER, ctx.namespace, lives, inject=slowing(FLUSHES, _SLOW_S), timeout_s=80.0 * ctx.effort)
         for place, (life, (name, number)) in enumerate(zip(slow, chosen, strict=True)):
             _check(ctx, life, f"{root}/{place}", f"while {name} {number} of the writer took {_SLOW_S:g} s")
             ctx.saw("slow flushes")

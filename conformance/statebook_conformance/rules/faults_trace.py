@@ -164,6 +164,7 @@ def synced(ctx: Context) -> None:
 
 _REFUSING: Final = "statebook_conformance.workers_disk:on_a_refusing_disk"
 _LIVES: Final = 30
+_PATIENCE_S: Final = 80.0
 _FULL_FOR: Final = 3
 _SHORT: Final = 12
 _FITS: Final = (64, 1_000_000)
@@ -263,7 +264,9 @@ def _lives(
         os.mkdir(f"{root}/{place}")
         there = moved_target(ctx.target.text, f"{root}/{place}")
         lives.append(Life(there, burn=failing_at(name, number), params={**params, "settles": place % 2}))
-    seen = trace(_REFUSING, ctx.namespace, lives, inject=injecting(calls, error, count))
+    seen = trace(
+        _REFUSING, ctx.namespace, lives, inject=injecting(calls, error, count), timeout_s=_PATIENCE_S * ctx.effort
+    )
     for place, (life, (name, number)) in enumerate(zip(seen, chosen, strict=True)):
         refused = _Refused(ctx, _without_burn(life), f"{name} {number} refused with {error}", calls)
         yield refused, lives[place].target, f"{root}/{place}"
@@ -276,7 +279,8 @@ def _short_lives(ctx: Context, root: str) -> Iterator[_Refused]:
     for place, size in enumerate(sizes):
         os.mkdir(f"{root}/short-{place}")
         lives.append(Life(moved_target(ctx.target.text, f"{root}/short-{place}"), params={"fits": size}))
-    for life, size in zip(trace(_REFUSING, ctx.namespace, lives), sizes, strict=True):
+    seen = trace(_REFUSING, ctx.namespace, lives, timeout_s=_PATIENCE_S * ctx.effort)
+    for life, size in zip(seen, sizes, strict=True):
         yield _Refused(ctx, life, f"no file beyond {size} bytes", WRITES)
 
 

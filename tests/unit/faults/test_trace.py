@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -225,11 +224,23 @@ def test_a_worker_that_fails_is_told_with_its_life(tmp_path: Path) -> None:
         traces.trace("statebook_conformance.workers_trace:whole_life", "namespace", [Life(target), nowhere])
 
 
-def test_without_strace_the_rules_are_unavailable_and_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    traces._works.cache_clear()
-    monkeypatch.setenv("PATH", os.devnull)
+@pytest.mark.parametrize(
+    ("tool", "remedy"),
+    [
+        (None, "apt-get install strace"),
+        ("#!/bin/sh\necho 'ptrace: Operation not permitted' >&2\nexit 1\n", "SYS_PTRACE"),
+    ],
+)
+def test_where_nothing_can_be_traced_the_rules_are_unavailable_and_say_what_it_takes(
+    tool: str | None, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tool is not None:
+        (tmp_path / "strace").write_text(tool)
+        (tmp_path / "strace").chmod(0o755)
+    traces._missing.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
     try:
-        with pytest.raises(Unavailable, match="apt-get install strace"):
+        with pytest.raises(Unavailable, match=remedy):
             traces.needs_strace()
     finally:
-        traces._works.cache_clear()
+        traces._missing.cache_clear()
