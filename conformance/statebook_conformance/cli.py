@@ -18,7 +18,7 @@ from statebook_conformance.differential.command import differential
 from statebook_conformance.engine import select
 from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_UNAVAILABLE, EXIT_USAGE
 from statebook_conformance.fixtures_command import fixtures
-from statebook_conformance.profile import frozen_profiles, profile_of, write_profile
+from statebook_conformance.profile import frozen_profiles, profile_of, too_early, write_profile
 from statebook_conformance.report import level_line
 from statebook_conformance.reports.parts import provisional_sentence
 from statebook_conformance.rule import LEVELS, Rule
@@ -276,6 +276,8 @@ def profile_command(*, save: Path | None, name: str | None) -> None:
     console.print(table)
     for level in current.provisional_levels:
         console.print(provisional_sentence(level), highlight=False)
+    for rule_id in too_early(current, frozen):
+        console.print(f"[yellow]{rule_id} is new and must be provisional for one minor release[/]", highlight=False)
 
 
 @group.command()

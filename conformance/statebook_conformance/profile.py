@@ -124,6 +124,22 @@ def frozen_profiles() -> tuple[Profile, ...]:
     return tuple(load_profile(file.read_bytes(), file.name) for file in files)
 
 
+def too_early(current: Profile, frozen: Sequence[Profile]) -> tuple[str, ...]:
+    """Rules that count though no release has shown them: a new rule is provisional for one minor release.
+
+    Args:
+        current: The profile of this release.
+        frozen: The profiles of earlier releases, by name.
+
+    Returns:
+        The ids of rules that are not provisional and that no frozen profile has; none where nothing is frozen yet.
+    """
+    if not frozen:
+        return ()
+    shown = {rule.id for profile in frozen for rule in profile.rules}
+    return tuple(rule.id for rule in current.rules if not rule.provisional and rule.id not in shown)
+
+
 def dump_profile(profile: Profile) -> bytes:
     """A profile as it is kept in a file: JSON with the rule ids of each level."""
     levels = {str(n): [rule.id for rule in profile.rules if rule.level == n] for n in range(len(LEVELS))}

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from statebook_conformance.engine import Engine, RuleResult, TargetUnavailable, 
 from statebook_conformance.rule import LEVELS
 from statebook_conformance.rules import all_rules
 from statebook_conformance.statuses import Status
+from statebook_conformance.waivers import apply_waivers, check_waivers, read_waivers
 
 
 class Suite:
@@ -32,7 +35,15 @@ class Suite:
 
     __test__ = False
 
-    def __init__(self, target: str, *, level: int = 2, seed: int | None = None, only: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        level: int = 2,
+        seed: int | None = None,
+        only: Sequence[str] = (),
+        waivers: str | os.PathLike[str] | None = None,
+    ) -> None:
         """Choose the rules; opens nothing.
 
         Args:
@@ -41,14 +52,17 @@ class Suite:
             seed: The seed of everything random. None: the environment variable STATEBOOK_SEED, or a fresh one, shown
                 with each failure.
             only: Rule or contract ids; empty for all up to `level`.
+            waivers: A TOML file of failures that are accepted in writing: reported as expected failures.
 
         Raises:
             InvalidConfiguration: The target's name is wrong.
-            ValueError: `level` is no level, or an id in `only` names no rule.
+            ValueError: `level` is no level, an id in `only` names no rule, or a waiver is not in order.
         """
         if not 0 <= level < len(LEVELS):
             raise ValueError(f"level must be 0 to {len(LEVELS) - 1}")
         chosen = {rule.id: rule for rule in select(all_rules(), level=level, only=only)}
+        accepted = () if waivers is None else read_waivers(Path(waivers))
+        check_waivers(accepted, (rule.id for rule in all_rules()), datetime.now(UTC).date())
         given = os.environ.get("STATEBOOK_SEED") if seed is None else str(seed)
         engine = Engine(target, seed=int(given) if given else None)
         self.target = engine.target.shown
@@ -59,7 +73,7 @@ class Suite:
             except TargetUnavailable as error:
                 _settle_unavailable(str(error), missing=error.missing)
                 return
-            _settle(result)
+            settle(apply_waivers((result,), accepted)[0])
 
         self.__test__ = True
         self.__wrapped__ = test_rule
@@ -71,7 +85,8 @@ class Suite:
         self.__wrapped__(rule_id)
 
 
-def _settle(result: RuleResult) -> None:
+def settle(result: RuleResult) -> None:
+    """Tell pytest what became of a rule: passed, skipped, expected to fail, or failed."""
     if result.status is Status.PASS:
         return
     text = explain(result)
@@ -80,6 +95,10 @@ def _settle(result: RuleResult) -> None:
     if result.status is Status.UNAVAILABLE:
         _settle_unavailable(text, missing=True)
         return
+    if result.status is Status.WAIVED:
+        pytest.xfail(text)
+    if result.provisional:
+        pytest.xfail(f"provisional, blocks nothing: {text}")
     pytest.fail(text, pytrace=False)
 
 

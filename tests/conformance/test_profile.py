@@ -18,6 +18,7 @@ from statebook_conformance.profile import (
     frozen_profiles,
     load_profile,
     profile_of,
+    too_early,
 )
 from statebook_conformance.reports.parts import parts_of
 from statebook_conformance.rules import all_rules
@@ -103,3 +104,16 @@ def test_a_profile_is_frozen_under_a_name_and_then_names_this_release(
     assert profile_of(all_rules(), (frozen,)).name == "2099.1"
     assert sum(len(ids) for ids in json.loads(file.read_bytes())["levels"].values()) == len(all_rules())
     assert command("profile", "--save", file).exit_code == 2
+
+
+def test_a_new_rule_is_provisional_for_one_release() -> None:
+    frozen = (profile_named("2026.1", *RULES),)
+    new = made_rule("APPEND-9.new", 1)
+    soon = made_rule("APPEND-9.soon", 1, provisional=True)
+    assert too_early(profile_named("x", *RULES, new, soon), frozen) == ("APPEND-9.new",)
+    assert too_early(profile_named("x", *RULES, new), (*frozen, profile_named("2026.2", *RULES, new))) == ()
+    assert too_early(profile_named("x", new), ()) == ()
+
+
+def test_no_rule_of_this_release_counts_before_it_was_shown() -> None:
+    assert too_early(profile_of(all_rules()), frozen_profiles()) == ()
