@@ -46,8 +46,9 @@ def test_an_embedded_backend_is_measured_beside_its_raw_engine_and_leaves_nothin
     assert not [path for path in tmp_path.rglob("*bench-x*") if path.is_file()]
 
 
-def test_the_raw_engine_refuses_a_head_that_somebody_else_moved(tmp_path: Path) -> None:
-    engine = raw_engine(StoreUrl.parse(f"sqlite:///{tmp_path}/store.db"), "bench-y", 1)
+@pytest.mark.parametrize("scheme", ["file", "sqlite"])
+def test_the_raw_engine_refuses_a_head_that_somebody_else_moved(scheme: str, tmp_path: Path) -> None:
+    engine = raw_engine(StoreUrl.parse(embedded(scheme, tmp_path)), "bench-y", 1)
     assert engine is not None
     one, other = engine.lane(), engine.lane()
     one.append(0, b"{}")
@@ -57,6 +58,22 @@ def test_the_raw_engine_refuses_a_head_that_somebody_else_moved(tmp_path: Path) 
     other.close()
     engine.destroy()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_raw_engine_of_files_keeps_every_batch(tmp_path: Path) -> None:
+    engine = raw_engine(StoreUrl.parse(embedded("file", tmp_path)), "bench-z", 1)
+    assert engine is not None
+    lane = engine.lane()
+    bodies = [b'"%03d%s"' % (number, b"x" * 995) for number in range(150)]
+    for body in bodies:
+        lane.append(0, body)
+    (directory,) = tmp_path.iterdir()
+    segments = sorted(directory.glob("0.*.segment"), key=lambda path: int(path.name.split(".")[1]))
+    _, _, tail = (directory / "0.json").read_bytes().partition(b"\n")
+    assert b"".join([*(path.read_bytes() for path in segments), tail]).splitlines() == bodies
+    assert len(segments) == 2
+    lane.close()
+    engine.destroy()
 
 
 def test_the_command_prints_a_table_and_writes_json_without_secrets(tmp_path: Path) -> None:
