@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
+from statebook.atomic_state import AtomicAgentStateStore
 from statebook.capabilities import Feature
 from statebook.errors import StatebookError
 from statebook.journal import ThreadJournalStore
 from statebook.keys import SessionKey, StateKey
 from statebook.model import AppendRequest, Receipt
+from statebook.plugins import Requirement
 from statebook.state import AgentStateStore
 from statebook_conformance.faults.trace import Marks, burn
+from statebook_conformance.mutants.forward import ForwardBackend
 from statebook_conformance.scenes import make_batch, thread
 from statebook_conformance.target import Target, TargetBackend
 
@@ -89,6 +92,18 @@ def found(backend: TargetBackend) -> Facts:
         facts["document"] = None if saved is None else [saved.value.decode(), saved.version]
         facts["items"] = None if items is None else [item.decode() for item in items.items]
     return facts
+
+
+class OverAtomic(ForwardBackend):
+    """A backend whose stores are core's over its atomic storage, whatever stores it has itself."""
+
+    def open_journal(self, require: Iterable[Requirement] = ()) -> ThreadJournalStore:
+        """Open core's journal over the atomic storage."""
+        return self.journal_over(self.open_atomic(require))
+
+    def open_state(self, require: Iterable[Requirement] = ()) -> AgentStateStore:
+        """Open core's state store over the atomic storage."""
+        return AtomicAgentStateStore(self.open_atomic(require))
 
 
 class LifeContext:
@@ -224,7 +239,8 @@ def _live(
     marks({"life": number})
     try:
         burn(cast("Mapping[str, int]", life["burn"]))
-        worker(LifeContext(backend, cast("Mapping[str, int]", life["params"]), marks))
+        params = cast("Mapping[str, int]", life["params"])
+        worker(LifeContext(OverAtomic(backend) if params.get("atomic") else backend, params, marks))
     except Exception as error:  # noqa: BLE001 - told to the rule, which fails with it
         marks({"failed": f"{type(error).__name__}: {error}"[:2_000]})
     finally:

@@ -28,7 +28,7 @@ from statebook_conformance.faults.trace import (
 from statebook_conformance.rule import rule
 from statebook_conformance.target import Target
 from statebook_conformance.workers_disk import same
-from statebook_conformance.workers_trace import Facts, found, nothing
+from statebook_conformance.workers_trace import Facts, OverAtomic, found, nothing
 
 _WORKERS: Final = "statebook_conformance.workers_trace"
 _MEMORY: Final = "/dev/shm"  # noqa: S108 - a directory of our own is made in it
@@ -49,7 +49,7 @@ def directory_of_lives() -> Iterator[str]:
 class PowerTrial:
     """Follows a life call by call, takes the power away, and looks at what a fresh store finds then."""
 
-    def __init__(self, ctx: Context, target: str, root: str, life: Traced) -> None:
+    def __init__(self, ctx: Context, target: str, root: str, life: Traced, *, atomic: bool = False) -> None:
         """Take what was seen of a life.
 
         Args:
@@ -57,8 +57,10 @@ class PowerTrial:
             target: The target text of the store in the root.
             root: The directory in which the life has written.
             life: The life.
+            atomic: Whether it has written through core's stores over the atomic storage.
         """
         self._ctx = ctx
+        self._atomic = atomic
         self._target = target
         self._root = root
         self._life = life
@@ -114,7 +116,7 @@ class PowerTrial:
 
     def _judge(self, tree: Tree, allowed: Sequence[Facts], where: str) -> None:
         put_there(tree, self._root)
-        found_facts = facts_found(self._ctx, self._target, f"after a loss of power {where}")
+        found_facts = self._found(where)
         for name, value in found_facts.items():
             wanted = [facts[name] for facts in allowed]
             self._ctx.check(
@@ -122,13 +124,13 @@ class PowerTrial:
                 f"after a loss of power {where}: {name} is {_shown(value)}, acknowledged was {_shown(wanted[0])}",
             )
 
-
-def facts_found(ctx: Context, target: str, where: str) -> Facts:
-    """Read the facts through fresh handles; a store that cannot be read fails the rule."""
-    try:
-        return found(Target(target).backend(ctx.namespace))
-    except (StatebookError, ValueError) as error:
-        ctx.fail(f"{where}: {type(error).__name__}: {error}")
+    def _found(self, where: str) -> Facts:
+        """Read the facts through fresh handles; a store that cannot be read fails the rule."""
+        backend = Target(self._target).backend(self._ctx.namespace)
+        try:
+            return found(OverAtomic(backend) if self._atomic else backend)
+        except (StatebookError, ValueError) as error:
+            self._ctx.fail(f"after a loss of power {where}: {type(error).__name__}: {error}")
 
 
 def _shown(value: object) -> str:
@@ -149,15 +151,22 @@ def synced(ctx: Context) -> None:
 
     A process writes in every way there is, seen call by call, in a directory of its own. Behind each acknowledgement,
     and at flushes in between, the directory is put back as a disk has it that lost its power: only what was flushed,
-    then with any part of the rest. A fresh store must find what was acknowledged, and no part of a write. A store whose
-    server writes the files is not claimed: they are the server's.
+    then with any part of the rest. A fresh store must find what was acknowledged, and no part of a write. So it is with
+    the backend's own stores, and with core's over its atomic storage. A store whose server writes the files is not
+    claimed: they are the server's.
 
     Cases: 26.
     """
+    ways = (False, True) if ctx.has_atomic else (False,)
     with directory_of_lives() as root:
-        target = moved_target(ctx.target.text, root)
-        (life,) = trace(f"{_WORKERS}:whole_life", ctx.namespace, [Life(target)])
-        PowerTrial(ctx, target, root, life).run(between=_BETWEEN * ctx.effort)
+        lives: list[Life] = []
+        for atomic in ways:
+            os.mkdir(f"{root}/{int(atomic)}")
+            lives.append(Life(moved_target(ctx.target.text, f"{root}/{int(atomic)}"), params={"atomic": int(atomic)}))
+        seen = trace(f"{_WORKERS}:whole_life", ctx.namespace, lives)
+        for atomic, life, traced in zip(ways, lives, seen, strict=True):
+            trial = PowerTrial(ctx, life.target, f"{root}/{int(atomic)}", traced, atomic=atomic)
+            trial.run(between=_BETWEEN * ctx.effort)
 
 
 # ------------------------------------------------------------------------------------------------ a disk that refuses
