@@ -8,10 +8,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, Protocol, runtime_checkable
 
-from statebook.aio import AsyncAgentStateStore, AsyncThreadJournalStore
+from statebook.aio import AsyncAgentStateStore, AsyncCommitLane, AsyncThreadJournalStore
 from statebook.errors import StatebookError
 from statebook.journal import ThreadJournalStore
 from statebook.keys import StateKey, ThreadKey
+from statebook.lanes import CommitLanes
 from statebook.lanes.pool import WorkPools
 from statebook.model import AppendRequest, Receipt, SlotKind
 from statebook.state import AgentStateStore
@@ -53,6 +54,7 @@ class _Stage:
         else:
             self.journal = AsyncThreadJournalStore(ctx.journal, self.pools)
             self.state = AsyncAgentStateStore(ctx.state, self.pools)
+        self.lanes = CommitLanes(ctx.journal, workers=1)
         self.other_journal, self.other_state = ctx.open_journal(), ctx.open_state()
         self.witness = fill(ctx.journal, thread("witness"), [])
         self.witnessed = 0
@@ -64,7 +66,10 @@ class _Verb:
     Attributes:
         where: The try in words.
         key: The thread that it is about.
+        accepted_lands: Whether it lands wherever it was when its waiter gave up.
     """
+
+    accepted_lands = False
 
     def __init__(self, stage: _Stage, name: str) -> None:
         self.stage, self.ctx, self.where = stage, stage.ctx, name
@@ -104,6 +109,27 @@ class _Append(_Verb):
         self.ctx.equal(receipt is not None, landed, f"{self.where}: what settle says")
         again = await self.start()
         self.ctx.equal(again.replayed, landed, f"{self.where}: whether the batch sent again was there")
+
+
+class _Submit(_Verb):
+    """A batch that is handed in to a commit lane."""
+
+    accepted_lands = True
+
+    def __init__(self, stage: _Stage, name: str) -> None:
+        super().__init__(stage, name)
+        self.lane = stage.lanes.open(stage.ctx.journal.claim(self.key, "lane"))
+
+    def start(self) -> Coroutine[Any, Any, Receipt]:
+        return AsyncCommitLane(self.lane).submit(make_batch("b", 3))
+
+    def landed(self) -> bool:
+        self.lane.flush().result(_AT_ONCE_S)
+        return self._length(self.key, 3)
+
+    async def after(self, *, landed: bool | None) -> None:
+        again = await AsyncCommitLane(self.lane).submit(make_batch("c"))
+        self.ctx.equal(again.first_seq, 6 if landed else 3, f"{self.where}: where the next batch of the lane stands")
 
 
 class _AppendMany(_Verb):
@@ -209,6 +235,7 @@ class _Delete(_Verb):
 
 _VERBS: Final[dict[str, Callable[[_Stage, str], _Verb]]] = {
     "append": _Append,
+    "submit": _Submit,
     "append_many": _AppendMany,
     "claim": _Claim,
     "settle": _Settle,
@@ -277,8 +304,10 @@ async def _try(stage: _Stage, verb: _Verb, place: str, number: int) -> Driven[ob
     await asyncio.wait_for(stage.journal.head(verb.key), _AT_ONCE_S)  # the one thread has done all before
     landed = verb.landed()
     if landed is not None:
-        started = reached and number > 0 and held and place in _STARTED
+        accepted = reached and number > 0
+        started = accepted and held and place in _STARTED
         ctx.check(landed or not started, f"{verb.where}: a call that had begun was given up with its waiter")
+        ctx.check(landed or not (accepted and verb.accepted_lands), f"{verb.where}: what was accepted is given up")
         ctx.check(landed or driven.cancelled, f"{verb.where}: the call was answered, and is not there")
         ctx.check(not landed or number > 0, f"{verb.where}: a call that was never begun is there")
         ctx.saw("landed" if landed else "not landed")
@@ -318,6 +347,7 @@ async def _all(ctx: Context) -> None:
                 await _each(stage, name, make, place, range(1, suspensions + 1))
     finally:
         stage.pool.let_go()
+        ctx.check(await asyncio.to_thread(stage.lanes.close), "commits that were accepted never came back")
         ctx.check(await asyncio.to_thread(stage.pools.close), "calls that were accepted never came back")
 
 
