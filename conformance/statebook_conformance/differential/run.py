@@ -12,6 +12,7 @@ import msgspec
 from statebook_conformance.differential import steps as do
 from statebook_conformance.differential.answers import text_of
 from statebook_conformance.differential.model import ModelPlayer
+from statebook_conformance.differential.simpler import simpler
 from statebook_conformance.differential.store import TIMEOUT_S, StorePlayer
 from statebook_conformance.target import Target
 
@@ -192,10 +193,8 @@ class _Search:
         found = False
         place = 0
         while place < len(self.steps) and not self.late():
-            for simpler in _simpler(self.steps[place], self.steps):
-                if self._try((*self.steps[:place], simpler, *self.steps[place + 1 :])):
-                    found = True
-                    break
+            if any(self._try(tuple(shorter)) for shorter in simpler(self.steps, place)):
+                found = True
             else:
                 place += 1
         return found
@@ -210,20 +209,6 @@ class _Search:
             self.steps = _until(steps, found[0].step)
         self._progress(len(self.steps))
         return bool(found)
-
-
-def _simpler(step: do.Step, steps: Sequence[do.Step]) -> tuple[do.Step, ...]:
-    """Steps that do less in the same place, or need less of earlier ones."""
-    if isinstance(step, do.AppendMany) and len(step.sendings) > 1:
-        return tuple(
-            msgspec.structs.replace(step, sendings=(*step.sendings[:place], *step.sendings[place + 1 :]))
-            for place in range(len(step.sendings))
-        )
-    if isinstance(step, do.AdvanceCursor):
-        origin = next((earlier for earlier in steps if earlier.number == step.cursor), None)
-        if isinstance(origin, do.AdvanceCursor):
-            return (msgspec.structs.replace(step, cursor=origin.cursor),)
-    return ()
 
 
 def _until(history: Sequence[do.Step], last: do.Step) -> tuple[do.Step, ...]:

@@ -46,7 +46,7 @@ FOUND = [
     "stale-read",
     "version-reused-after-delete",
 ]
-STEPS_MAX = 15
+STEPS_MAX = 8
 
 
 def mutant(name: str) -> str:
