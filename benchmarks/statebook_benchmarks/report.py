@@ -109,6 +109,7 @@ def _cards(run: RunResult, prices: Prices) -> Iterator[str]:
     yield _extra(run)
     yield _drift(run)
     yield _cost(run, prices)
+    yield _counted(run)
     yield _work(run)
     yield _losses(run)
 
@@ -250,6 +251,27 @@ def _cost(run: RunResult, prices: Prices) -> str:
     return card("Cost of a million events, at your prices", table(("point", "cost"), rows), note)
 
 
+def _counted(run: RunResult) -> str:
+    rows = [
+        (
+            point.label,
+            f"{cost.round_trips:,.4g}",
+            short(cost.bytes_sent + cost.bytes_received),
+            f"{cost.file_writes:,.4g}",
+            short(cost.file_bytes_written),
+            f"{cost.syncs:,.4g}",
+            f"{cost.python_calls:,.0f}",
+        )
+        for point in run.points
+        if (cost := point.cost) is not None
+    ]
+    if not rows:
+        return ""
+    head = ("point", "round trips", "network bytes", "file writes", "bytes", "syncs", "Python calls")
+    note = "Counted with one caller, in a pass of its own; syncs of libraries in C, such as SQLite's, are not seen."
+    return card("What an operation is made of", table(head, rows), note)
+
+
 def _work(run: RunResult) -> str:
     rows = []
     for point in run.points:
@@ -266,7 +288,7 @@ def _work(run: RunResult) -> str:
             )
         )
     head = ("point", "CPU µs", "server CPU µs", "file writes", "bytes", "memory MiB")
-    return card("Work an operation", table(head, rows), "Warm-up included; what goes through sockets is not counted.")
+    return card("Work an operation under load", table(head, rows), "Warm-up included; sockets are not counted.")
 
 
 def _losses(run: RunResult) -> str:

@@ -180,6 +180,51 @@ class Capacity(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What one operation is made of, on average: counted in a pass of its own, never timed.
+
+    Attributes:
+        operations: How many operations were counted.
+        events_per_op: Events an operation.
+        round_trips: How often it waited for an answer of a server.
+        bytes_sent: What it sent to one, in bytes.
+        bytes_received: What it received, in bytes.
+        file_reads: Read calls to files.
+        file_writes: Write calls to files.
+        file_bytes_read: What they read, in bytes.
+        file_bytes_written: What they wrote, in bytes.
+        syncs: Calls of fsync from Python; those of libraries in C, such as SQLite's, are not seen.
+        python_calls: Calls of Python functions, and of C functions from Python.
+    """
+
+    operations: int
+    events_per_op: int
+    round_trips: float
+    bytes_sent: float
+    bytes_received: float
+    file_reads: float
+    file_writes: float
+    file_bytes_read: float
+    file_bytes_written: float
+    syncs: float
+    python_calls: float
+
+    def line(self) -> str:
+        """In one line, without what is zero."""
+        moved = (
+            (self.round_trips, "round trips"),
+            (self.bytes_sent, "bytes sent"),
+            (self.bytes_received, "bytes received"),
+            (self.file_writes, "file writes"),
+            (self.file_bytes_written, "bytes written"),
+            (self.file_reads, "file reads"),
+            (self.file_bytes_read, "bytes read"),
+            (self.syncs, "syncs"),
+            (self.python_calls, "Python calls"),
+        )
+        return ", ".join(f"{number:,.4g} {what}" for number, what in moved if number)
+
+
 class Point(msgspec.Struct, frozen=True):
     """One combination of parameters.
 
@@ -188,12 +233,14 @@ class Point(msgspec.Struct, frozen=True):
         parameters: All parameters.
         trials: The trials, in the order in which they ran.
         capacity: The capacity at the objective, where it was searched.
+        cost: What an operation is made of, or None where it was not counted.
     """
 
     settings: tuple[tuple[str, str], ...]
     parameters: Parameters
     trials: tuple[Trial, ...]
     capacity: Capacity | None = None
+    cost: Cost | None = None
 
     @property
     def best(self) -> Trial:

@@ -12,6 +12,7 @@ import msgspec
 from statebook import InvalidConfiguration, StoreUrl, load_backend
 from statebook.plugins import Backend
 from statebook_benchmarks.capacity import Objective, Probed, find_capacity
+from statebook_benchmarks.cost import count_cost
 from statebook_benchmarks.counters import Counters
 from statebook_benchmarks.environment import environment, load
 from statebook_benchmarks.results import Calibration, Parameters, Point, RunResult, Subject, Trial
@@ -26,6 +27,8 @@ LATE_PART: Final = 0.1
 """What part of the objective the generator may be late by."""
 SEARCHED_S: Final = 5.0
 """The length of the trials that look for the rate of a soak."""
+NOT_COUNTED: Final = ("takeover", "export", "stream", "soak")
+"""Workloads whose operations are not one call after the other, and are not counted."""
 SCOUT_S: Final = 0.5
 """The length of the closed trial that finds out where the search begins."""
 
@@ -183,6 +186,14 @@ class _Runner:
         self._number = 0
 
     def point(self, settings: tuple[tuple[str, str], ...], parameters: Parameters) -> Point:
+        """Run the trials of a point, and count what an operation costs."""
+        measured = self._measured(settings, parameters)
+        if parameters.workload in NOT_COUNTED or parameters.via != "store":
+            return measured
+        site = Site(self._backend, parameters, f"{self._order.name}-{self._number}")
+        return msgspec.structs.replace(measured, cost=count_cost(site))
+
+    def _measured(self, settings: tuple[tuple[str, str], ...], parameters: Parameters) -> Point:
         point = Point(settings, parameters, ())
         objective, rate = self._order.objective, self._order.rate
         if objective is None:

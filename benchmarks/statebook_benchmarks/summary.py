@@ -68,6 +68,8 @@ def print_run(console: Console, result: RunResult) -> None:
     for point in result.points:
         if point.capacity is not None:
             console.print(Text(f"{point.label}: capacity {capacity_text(point.capacity)} at {result.slo}"))
+        if point.cost is not None:
+            console.print(Text(f"{point.label}: an operation is {point.cost.line()}"))
         for trial in point.trials:
             _print_trial(console, point, trial)
 
