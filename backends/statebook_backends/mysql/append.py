@@ -34,6 +34,13 @@ _INSERT: Final = (
     "SELECT jid, %d, %d, %b, %d, %b, %b, %b FROM ~journal WHERE jid = %d AND nonce = %b"
 )
 
+# One append alone: what costs the server least. Where the UPDATE before has met no row, the column that cannot be NULL
+# makes this an error, behind which the COMMIT is not reached.
+_INSERT_ALONE: Final = (
+    "INSERT INTO ~batch (jid, first_seq, last_seq, batch_id, epoch, digest, chain, body) "
+    "VALUES (IF(ROW_COUNT() = 1, %d, NULL), %d, %d, %b, %d, %b, %b, %b)"
+)
+
 
 class Append:
     """One append.
@@ -92,8 +99,8 @@ class _Planned:
         self.new = new
         self.seal = seal_head(known.fixed, new)
 
-    def write(self, tx: Transaction, jid: int, advance: bytes, insert: bytes) -> None:
-        """Hand in the two changes: `_ADVANCE` and `_INSERT` with their tables named."""
+    def write(self, tx: Transaction, jid: int, advance: bytes, insert: bytes, *, alone: bool = False) -> None:
+        """Hand in the two changes: `_ADVANCE`, and `_INSERT` or `_INSERT_ALONE`, with their tables named."""
         before, new, batch = self.before, self.new, self.operation.batch
         nonce, chain = literal(new.nonce), literal(new.chain)
         tx.change_rendered(
@@ -104,13 +111,11 @@ class _Planned:
                 *(before.epoch, literal(before.claim_nonce)),
             )
         )
-        tx.change_rendered(
-            insert
-            % (
-                *(before.last_seq + 1, new.last_seq, literal(batch.batch_id.encode()), new.epoch),
-                *(literal(batch.digest), chain, literal(batch.body), jid, nonce),
-            )
+        row = (
+            *(before.last_seq + 1, new.last_seq, literal(batch.batch_id.encode()), new.epoch),
+            *(literal(batch.digest), chain, literal(batch.body)),
         )
+        tx.change_rendered(insert % ((jid, *row) if alone else (*row, jid, nonce)))
 
 
 class Appender:
@@ -165,7 +170,8 @@ class Appender:
         if len(planned) > 1:
             planned.sort(key=lambda pair: pair[1].operation.name)  # stable: a thread's own stay in their order
         try:
-            counts = self._runner.transact(lambda tx: _write_all(tx, planned), repeats_duplicates=False)
+            write = _write_one if len(planned) == 1 else _write_all
+            counts = self._runner.transact(lambda tx: write(tx, planned), repeats_duplicates=False)
         except Failed as failed:
             self._forget(planned)
             if failed.failure.undecided:
@@ -403,6 +409,13 @@ def _write_all(tx: Transaction, planned: Sequence[tuple[KnownHead, _Planned]]) -
     advance, insert = tx.sql.named(_ADVANCE), tx.sql.named(_INSERT)
     for known, plan in planned:
         plan.write(tx, known.jid, advance, insert)
+    return tx.commit()
+
+
+def _write_one(tx: Transaction, planned: Sequence[tuple[KnownHead, _Planned]]) -> list[int]:
+    """The same for a single append, which fails where its head is another one."""
+    ((known, plan),) = planned
+    plan.write(tx, known.jid, tx.sql.named(_ADVANCE), tx.sql.named(_INSERT_ALONE), alone=True)
     return tx.commit()
 
 
