@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,16 @@ class _UrlGroup(click.Group):
         if args and args[0] not in self.commands and (":" in args[0] or args[0] in ALL_NAMES):
             return super().resolve_command(ctx, ["certify", *args])
         return super().resolve_command(ctx, args)
+
+
+def _end_in_order() -> None:
+    """Have SIGTERM and SIGHUP unwind the command, so that servers that were started end with it."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
 
 
 @click.group("conformance", cls=_UrlGroup)
@@ -116,6 +127,7 @@ def certify(
     """
     from statebook_conformance.certify import Order, certify_target
 
+    _end_in_order()
     sys.path.insert(0, str(Path.cwd()))
     try:
         order = Order(
@@ -332,6 +344,7 @@ def self_check(seed: int, only: tuple[str, ...]) -> None:
     """
     from statebook_conformance.mutants.selfcheck import print_matrix, run_self_check
 
+    _end_in_order()
     console = Console()
     try:
         outcome = run_self_check(seed=seed, only=only, console=console)
