@@ -68,6 +68,11 @@ class AtomicJournalStorage(ABC):
         """
         return 1
 
+    @property
+    def commits_at_once(self) -> int:
+        """The same of commits alone: more where they wait for a disk, and reads for nothing."""
+        return self.requests_at_once
+
     @abstractmethod
     def read_head(self, scope: str) -> HeadRecord | None:
         """Read the head of a scope.

@@ -213,7 +213,7 @@ class AtomicThreadJournalStore(ThreadJournalStore):
         for request in requests:
             check_seq(request.base_seq, "base_seq")
         self._check_open()
-        width = self._storage.requests_at_once
+        width = self._storage.commits_at_once
         if width <= 1:
             return super().append_many(requests)
         self._capabilities.limits.check("group_batches_max", len(requests))

@@ -42,6 +42,7 @@ _LIMITS: Final = Limits()
 _HEADER_READ: Final = 512
 _DIRECTORIES_MAX: Final = 128
 """How many directories of scopes are kept open."""
+_COMMITS_AT_ONCE: Final = 8
 _WALKS_MAX: Final = 64
 """How often a walk begins again because another process removed an empty directory under it."""
 
@@ -141,6 +142,11 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
     @property
     def capabilities(self) -> Capabilities:
         return self._capabilities
+
+    @property
+    def commits_at_once(self) -> int:
+        """Commits that wait for the disk at once share its flushes; without flushes there is nothing to wait for."""
+        return 1 if self._disk.fsync is None else _COMMITS_AT_ONCE
 
     # ------------------------------------------------------------------------------------------------------- reading
 

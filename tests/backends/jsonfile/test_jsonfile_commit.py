@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from statebook.atomic import COMMIT_CONFLICT
+from statebook.atomic_journal import AtomicThreadJournalStore
 from statebook.errors import (
     BackendUnavailable,
     InvalidKey,
@@ -17,6 +18,10 @@ from statebook.errors import (
     OutcomeUnknown,
     StoreClosed,
 )
+from statebook.keys import ThreadKey
+from statebook.model import AppendRequest, Batch, Event, Receipt
+from statebook_backends.jsonfile.layout import stripe
+from statebook_backends.jsonfile.options import JsonFileOptions
 from statebook_backends.jsonfile.store import JsonFileAtomicJournalStorage
 from statebook_backends.jsonfile.tree import Disk
 
@@ -365,3 +370,31 @@ def test_closing_twice_is_harmless_and_every_call_afterwards_says_so(
     ):
         with pytest.raises(StoreClosed):
             call()
+
+
+def test_the_commits_of_a_group_wait_for_the_disk_at_once(open_store: Any) -> None:
+    meets, met = Barrier(2, timeout=30), []
+    waits = False
+
+    def fsync(fd: int) -> None:
+        if waits:
+            met.append(meets.wait())
+        os.fsync(fd)
+
+    journals = AtomicThreadJournalStore(open_store(disk=Disk(fsync=fsync)))
+    keys = [ThreadKey(None, "agent", "session", name) for name in ("a", "b")]
+    assert len({stripe("default", f"t/{key.name}") for key in keys}) == 2
+    claims = [journals.claim(key, "writer") for key in keys]
+    batches = [Batch(f"b{n}", (Event(event_id=f"e{n}", type="x/y", occurred_at=0, payload=b"{}"),)) for n in (0, 1)]
+    waits = True
+    outcomes = journals.append_many(
+        [AppendRequest(claim, batch, 0) for claim, batch in zip(claims, batches, strict=True)]
+    )
+    assert [outcome.last_seq for outcome in outcomes if isinstance(outcome, Receipt)] == [1, 1]
+    assert len(met) == 4  # file and directory of each, two at a time
+
+
+def test_without_flushes_a_group_starts_no_threads(root: Path) -> None:
+    store = JsonFileAtomicJournalStorage(JsonFileOptions(path=str(root), durability="process"))
+    assert store.commits_at_once == 1
+    store.close()
