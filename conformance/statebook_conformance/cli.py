@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.table import Table
 
 from statebook_conformance.certificate import CertificateError, profile_note, read_certificate, verify_certificate
 from statebook_conformance.differential.command import differential
+from statebook_conformance.endings import end_in_order
 from statebook_conformance.engine import select
 from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_UNAVAILABLE, EXIT_USAGE
 from statebook_conformance.fixtures_command import fixtures
@@ -42,36 +42,25 @@ class _UrlGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _end_in_order() -> None:
-    """Have SIGTERM and SIGHUP unwind the command, so that servers that were started end with it."""
+_HELP: Final = """Certify a backend against the storage contract.
 
-    def leave(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
+`statebook conformance URL` is the same as `statebook conformance certify URL`, and so is the name of a service in the
+place of the URL.
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, leave)
+\b
+statebook conformance sqlite:////tmp/x.db --out certificate/
+statebook conformance redis --level 3
+statebook conformance compare old/certificate.json new/certificate.json
+statebook conformance differential memory://a sqlite:////tmp/x.db
+"""
 
 
-@click.group("conformance", cls=_UrlGroup)
+@click.group("conformance", cls=_UrlGroup, help=_HELP)
 def group() -> None:
-    r"""Certify a backend against the storage contract.
-
-    \b
-    statebook conformance URL            certify (the same as `certify URL`)
-    statebook conformance services       which servers can be had here, and what to install for the others
-    statebook conformance list           the rules
-    statebook conformance explain RULE   what a rule promises, and what usually breaks it
-    statebook conformance verify FILE    check a certificate
-    statebook conformance compare A B    what got better or worse from one certificate to the next
-    statebook conformance profile        the exact rule set of this release, and those that are known
-    statebook conformance differential URLS   one random history on several backends and a model
-    statebook conformance replay FILE    judge a saved history again, without a backend
-    statebook conformance matrix FILES   what several certificates grant, side by side
-    statebook conformance self-check     show that each rule can fail
-    """
+    """Certify a backend against the storage contract."""
 
 
-@group.command()
+@group.command(short_help="Certify a backend: a URL, module:function, or a service.")
 @click.argument("target")
 @click.option("--level", type=click.IntRange(0, len(LEVELS) - 1), default=LEVEL_DEFAULT, show_default=True)
 @click.option("--seed", type=click.IntRange(0), help="Seed of everything random; fresh by default.")
@@ -127,7 +116,7 @@ def certify(
     """
     from statebook_conformance.certify import Order, certify_target
 
-    _end_in_order()
+    end_in_order()
     sys.path.insert(0, str(Path.cwd()))
     try:
         order = Order(
@@ -160,7 +149,7 @@ def _waivers(
     return named if file is None else (*read_waivers(file), *named)
 
 
-@group.command()
+@group.command(short_help="Which servers can be had here, and what to install.")
 def services() -> None:
     """List the services that can be named as a target: where each would come from here, or what to install.
 
@@ -178,7 +167,7 @@ def services() -> None:
     Console().print(table)
 
 
-@group.command("list")
+@group.command("list", short_help="The rules: level, promise, mutants.")
 @click.option("--level", type=click.IntRange(0, len(LEVELS) - 1), default=len(LEVELS) - 1)
 def list_rules(level: int) -> None:
     """List the rules with their level, promise and mutants."""
@@ -191,7 +180,7 @@ def list_rules(level: int) -> None:
     console.print(table)
 
 
-@group.command()
+@group.command(short_help="What a rule promises, and what usually breaks it.")
 @click.argument("rule_id", metavar="RULE")
 def explain(rule_id: str) -> None:
     """Explain RULE: its promise, its level, what it needs, what usually breaks it."""
@@ -220,7 +209,7 @@ def _explain(console: Console, rule: Rule) -> None:
     console.print()
 
 
-@group.command()
+@group.command(short_help="Check a certificate.")
 @click.argument("certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def verify(certificate: Path) -> None:
     """Verify CERTIFICATE: its digest, its rule set, and that its level follows from its rules."""
@@ -234,7 +223,7 @@ def verify(certificate: Path) -> None:
     console.print(f"  made with {escape(profile_note(content, all_rules()))}", highlight=False, soft_wrap=True)
 
 
-@group.command("compare")
+@group.command("compare", short_help="What got better or worse from one certificate to the next.")
 @click.argument("old", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("new", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -260,7 +249,7 @@ def compare_certificates(old: Path, new: Path, *, as_json: bool) -> None:
     raise click.exceptions.Exit(EXIT_FAILED if got_worse(changes) else 0)
 
 
-@group.command("profile")
+@group.command("profile", short_help="The exact rule set of this release, and those that are known.")
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Freeze it: write it to this file.")
 @click.option("--name", help="The name to freeze it under, such as 2026.1.")
 def profile_command(*, save: Path | None, name: str | None) -> None:
@@ -292,7 +281,7 @@ def profile_command(*, save: Path | None, name: str | None) -> None:
         console.print(f"[yellow]{rule_id} is new and must be provisional for one minor release[/]", highlight=False)
 
 
-@group.command()
+@group.command(short_help="What several certificates grant, side by side.")
 @click.argument("certificates", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the matrix as a page too.")
 def matrix(certificates: tuple[Path, ...], html: Path | None) -> None:
@@ -309,7 +298,7 @@ def matrix(certificates: tuple[Path, ...], html: Path | None) -> None:
         html.write_text(matrix_page(parts), encoding="utf-8")
 
 
-@group.command()
+@group.command(short_help="Judge a saved history again, without a backend.")
 @click.argument("history", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def replay(history: Path) -> None:
     """Replay HISTORY: give the verdict on a saved history again, without a backend."""
@@ -332,7 +321,7 @@ def replay(history: Path) -> None:
     raise click.exceptions.Exit(EXIT_FAILED if verdict.answer is Answer.NO else 0)
 
 
-@group.command("self-check")
+@group.command("self-check", short_help="Show that each rule can fail: the kill matrix.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--mutant", "only", multiple=True, help="Only this mutant; repeatable.")
 def self_check(seed: int, only: tuple[str, ...]) -> None:
@@ -344,7 +333,7 @@ def self_check(seed: int, only: tuple[str, ...]) -> None:
     """
     from statebook_conformance.mutants.selfcheck import print_matrix, run_self_check
 
-    _end_in_order()
+    end_in_order()
     console = Console()
     try:
         outcome = run_self_check(seed=seed, only=only, console=console)

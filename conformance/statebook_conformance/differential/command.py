@@ -21,6 +21,7 @@ from statebook_conformance.differential import steps as do
 from statebook_conformance.differential.make import make_history
 from statebook_conformance.differential.run import SHRINK_S, Difference, Shrunk, play, shrink
 from statebook_conformance.differential.store import TIMEOUT_S
+from statebook_conformance.endings import end_in_order
 from statebook_conformance.exits import EXIT_FAILED, EXIT_UNAVAILABLE, EXIT_USAGE
 from statebook_conformance.services.provide import ALL_NAMES, provide
 from statebook_conformance.services.server import ServiceUnavailable
@@ -56,7 +57,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     shrink_s: float
 
 
-@click.command("differential")
+@click.command("differential", short_help="One random history on several backends and a model.")
 @click.argument("targets", nargs=-1, required=True)
 @click.option("--seed", type=click.IntRange(0), help="Seed of the first history; fresh by default.")
 @click.option("--steps", type=click.IntRange(1), default=STEPS_DEFAULT, show_default=True, help="Steps of a history.")
@@ -90,6 +91,7 @@ def differential(
     Exit status: 0 all answers are the same, 1 one differs, 2 wrong command or target, 3 a service or driver is missing.
     """
     sys.path.insert(0, str(Path.cwd()))
+    end_in_order()
     console = Console()
     wanted = Wanted(
         targets=targets,
