@@ -18,7 +18,7 @@ from statebook.plan import Commit, Done, fenced, plan_append, receipt_of
 from statebook.records import FrozenBatch, HeadState, JournalState
 from statebook.window import WINDOW_BATCHES
 from statebook_backends.mysql.batches import BEHIND, BY_ID, NEWEST, event_ids_behind, receipt_by_id, window_of
-from statebook_backends.mysql.errors import Failure, classify
+from statebook_backends.mysql.errors import NULL_REFUSED, Failure, classify
 from statebook_backends.mysql.heads import LOCK_HEAD, HeadCache, KnownHead, head_of, lost_head, seal_head
 from statebook_backends.mysql.sql import Row, Sql, literal
 from statebook_backends.mysql.transactions import Failed, Runner, Transaction
@@ -170,7 +170,7 @@ class Appender:
         if len(planned) > 1:
             planned.sort(key=lambda pair: pair[1].operation.name)  # stable: a thread's own stay in their order
         try:
-            write = _write_one if len(planned) == 1 else _write_all
+            write = self._write_one if len(planned) == 1 else _write_all
             counts = self._runner.transact(lambda tx: write(tx, planned), repeats_duplicates=False)
         except Failed as failed:
             self._forget(planned)
@@ -191,6 +191,26 @@ class Appender:
             return [operation for operation in group if id(operation) in taken]
         return rest
 
+    def _write_one(self, tx: Transaction, planned: Sequence[tuple[KnownHead, _Planned]]) -> list[int]:
+        """Hand in the writes of a single append, and commit; where its head is another one, judge it right there.
+
+        Returns:
+            The counts of its two writes; none where it was judged, so that it has an answer or an error.
+        """
+        ((known, plan),) = planned
+        plan.write(tx, known.jid, tx.sql.named(_ADVANCE), tx.sql.named(_INSERT_ALONE), alone=True)
+        try:
+            return tx.commit()
+        except Failure as failure:
+            if failure.code != NULL_REFUSED:
+                raise
+        self._heads.drop(known.head.journal_id)
+        tx.wrote = False  # the UPDATE has met no row and the INSERT was refused: nothing is to be taken back
+        judge = _Judge(self._sql, self._heads, self._namespace, self._new_nonce, (plan.operation,))
+        judge(tx)
+        judge.remember()
+        return []
+
     def _planned(self, operation: Append, known: KnownHead) -> _Planned | None:
         """Judge by a remembered head, and move it; None where it does not let the batch in at once."""
         head, window, batch = known.head, known.window, operation.batch
@@ -210,6 +230,8 @@ class Appender:
     def _take_up(self, planned: Sequence[tuple[KnownHead, _Planned]], counts: Sequence[int]) -> list[Append]:
         """Answer what was committed; give back what met another head than the remembered one."""
         missed: list[Append] = []
+        if not counts:
+            return missed
         for place, (known, plan) in enumerate(planned):
             met = tuple(counts[2 * place : 2 * place + 2])
             if met == (1, 1):
@@ -409,13 +431,6 @@ def _write_all(tx: Transaction, planned: Sequence[tuple[KnownHead, _Planned]]) -
     advance, insert = tx.sql.named(_ADVANCE), tx.sql.named(_INSERT)
     for known, plan in planned:
         plan.write(tx, known.jid, advance, insert)
-    return tx.commit()
-
-
-def _write_one(tx: Transaction, planned: Sequence[tuple[KnownHead, _Planned]]) -> list[int]:
-    """The same for a single append, which fails where its head is another one."""
-    ((known, plan),) = planned
-    plan.write(tx, known.jid, tx.sql.named(_ADVANCE), tx.sql.named(_INSERT_ALONE), alone=True)
     return tx.commit()
 
 

@@ -17,6 +17,7 @@ from statebook.errors import BackendUnavailable, DataError, InvalidConfiguration
 DriverError: TypeAlias = pymysql.MySQLError
 """What the driver raises."""
 
+NULL_REFUSED: Final = 1048
 DUPLICATE: Final = 1062
 NO_TABLE: Final = 1146
 LOCK_WAIT: Final = 1205
