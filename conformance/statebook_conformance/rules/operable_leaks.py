@@ -112,6 +112,8 @@ def failures(ctx: Context) -> None:
     Conflicts, fenced writers and cursors, reads beyond the end, refused options and wishes, cancelled waiters, calls
     on closed handles, in turn, through handles that stay open and through fresh ones. Then a second handle of that
     process, and where the store is shared another process, claims, appends and saves.
+
+    Cases: 38.
     """
     with tempfile.TemporaryDirectory(prefix="statebook-leaks-") as directory:
         child = ctx.spawn(f"{_WORKERS}:fail_and_fail", _params(ctx, directory, FAILURES))

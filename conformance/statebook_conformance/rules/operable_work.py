@@ -43,7 +43,7 @@ MORE: Final = Work(
     round_trips=2,
     bytes_sent=80 * 1024,
     bytes_received=80 * 1024,
-    connections=1,
+    connections=4,
     syncs=2,
 )
 """What may come to that for each call: one more level of an index, a tail that happens to be fuller (HEAD-5)."""
@@ -170,6 +170,8 @@ def flat_writes(ctx: Context) -> None:
     Counted are calls of Python functions, memory, system calls and bytes of files, round trips and bytes of
     connections. None may be more than half as much again, and for each call one level of an index: 400 calls, two round
     trips, 80 KiB, 384 KiB of memory. Both journals are longer than the window of 64 batches that is kept for retries.
+
+    Cases: 41.
     """
     _compare(ctx, _writing)
 
