@@ -1,6 +1,6 @@
 """Write docs/field-cases.md: each incident from the field, and the rules and tests that cover it.
 
-Rules name the cases that they cover in the last line of their docstring (`Cases: 1, 40.`), tests in theirs (`Case 34`).
+Rules name the cases that they cover at the end of their docstring (`Cases: 1, 40.`), tests in theirs (`Case 34`).
 `python .ci/field_cases.py` writes the page, `--check` only compares. Needs the packages on the path.
 """
 
@@ -98,7 +98,7 @@ def covered_by_rules() -> dict[int, list[str]]:
     """The rules that cover each case."""
     found: dict[int, list[str]] = {}
     for rule in all_rules():
-        match = re.search(r"^Cases?: ([0-9, ]+)\.\s*\Z", rule.text, re.MULTILINE)
+        match = re.search(r"(?:\A|\s)Cases?: ([0-9,\s]+)\.\s*\Z", rule.text)
         for number in re.findall(r"[0-9]+", match[1]) if match else ():
             found.setdefault(int(number), []).append(f"`{rule.id}`")
     return found
