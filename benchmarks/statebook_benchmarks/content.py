@@ -65,8 +65,10 @@ class Batches:
         return Batch(
             batch_id,
             tuple(
-                Event(event_id=f"{batch_id}.{place}", type=kind, occurred_at=OCCURRED_AT, payload=payload)
-                for place, kind in enumerate(self._types)
+                [
+                    Event(event_id=f"{batch_id}.{place}", type=kind, occurred_at=OCCURRED_AT, payload=payload)
+                    for place, kind in enumerate(self._types)
+                ]
             ),
         )
 

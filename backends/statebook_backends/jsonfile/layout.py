@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -70,6 +71,7 @@ def agent_directory(agent_id: str) -> str:
     return f"_{name}" if _DEVICES.match(name) else name
 
 
+@lru_cache(maxsize=1_024)
 def scope_directories(scope: str) -> tuple[str, ...]:
     """The directories of a scope below its namespace, outermost first.
 
