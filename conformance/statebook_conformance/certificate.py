@@ -18,6 +18,7 @@ from statebook.capabilities import Capabilities
 from statebook.codec import canonical_json
 from statebook_conformance.engine import RuleResult
 from statebook_conformance.profile import Profile, frozen_profiles, profile_of, profile_rules, rule_set_digest
+from statebook_conformance.provenance import Provenance
 from statebook_conformance.rule import LEVELS, Rule
 from statebook_conformance.statuses import Status
 from statebook_conformance.waivers import Waiver
@@ -70,6 +71,7 @@ def make_certificate(
     seconds: float,
     profile: Profile,
     waivers: Sequence[Waiver] = (),
+    provenance: Provenance | None = None,
 ) -> dict[str, object]:
     """Make a certificate from the results of a run.
 
@@ -87,15 +89,22 @@ def make_certificate(
         seconds: How long the run took.
         profile: The rule set of this release.
         waivers: Failures that were accepted in writing; they raise no level.
+        provenance: What brings the backend, or None where that is not known.
 
     Returns:
         The certificate, with its digest.
     """
     granted, blocked_by = _granted(results, canaries, emulated=emulated)
+    source = provenance or Provenance()
     content: dict[str, object] = {
         "statebook_certificate": CERTIFICATE_VERSION,
         "level": {"granted": granted, "attempted": attempted, "blocked_by": list(blocked_by)},
-        "subject": {"target": shown_target, "backend": capabilities.backend},
+        "subject": {
+            "target": shown_target,
+            "backend": capabilities.backend,
+            "distribution": source.distribution,
+            "version": source.version,
+        },
         "claims": {
             "durability": capabilities.durability.value,
             "durability_setting": capabilities.durability_setting,
@@ -111,6 +120,7 @@ def make_certificate(
             "implementation": sys.implementation.name,
             "system": f"{platform.system()} {platform.machine()}",
             "statebook": metadata.version("statebook"),
+            "libraries": [list(pair) for pair in source.libraries],
         },
         "profile": {
             "name": profile.name,

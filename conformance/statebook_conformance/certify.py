@@ -21,6 +21,7 @@ from statebook_conformance.engine import Engine, RuleResult, TargetUnavailable, 
 from statebook_conformance.exits import EXIT_FAILED, EXIT_SUITE, EXIT_UNAVAILABLE, EXIT_USAGE
 from statebook_conformance.github import Told, tell_github
 from statebook_conformance.profile import profile_of
+from statebook_conformance.provenance import provenance_of
 from statebook_conformance.report import ProgressView, chapter_table, level_line, provisional_table
 from statebook_conformance.reports.parts import parts_of
 from statebook_conformance.reports.written import write_reports
@@ -167,6 +168,7 @@ def _certify(target: str, provided: Provided, order: Order, console: Console) ->
             seconds=time.monotonic() - started,
             profile=profile_of(all_rules()),
             waivers=order.waivers,
+            provenance=provenance_of(target),
         )
         parts = parts_of(certificate)
         _show_level(console, capabilities.backend, certificate, rules)

@@ -22,6 +22,7 @@ _ORDERED: Final[Mapping[str, tuple[str, ...]]] = {
     "sharing": tuple(item.value for item in Sharing),
 }
 _ABSENT: Final = "absent"
+_PAIRS: Final[Mapping[str, str]] = {"server": "server", "libraries": "library"}
 
 
 class Turn(Enum):
@@ -90,8 +91,8 @@ def _turn(better: bool | None) -> Turn:  # noqa: FBT001 - private
 
 
 def _subject(old: Mapping[str, object], new: Mapping[str, object]) -> Iterable[Change]:
-    for name in ("backend", "target"):
-        before, after = str(_part(old, "subject")[name]), str(_part(new, "subject")[name])
+    for name in ("backend", "target", "distribution", "version"):
+        before, after = (_shown(_part(side, "subject").get(name) or None) for side in (old, new))
         if before != after:
             yield Change(turn=Turn.OTHER, what="subject", name=name, old=before, new=after)
 
@@ -249,17 +250,21 @@ def _waiver_words(certificate: Mapping[str, object]) -> dict[str, str]:
 
 
 def _environment(old: Mapping[str, object], new: Mapping[str, object]) -> Iterable[Change]:
-    servers = [
-        {f"server {pair[0]}": pair[1] for pair in cast("Sequence[Sequence[str]]", side["server"])}
-        for side in (old, new)
-    ]
-    before: dict[str, object] = {**{k: v for k, v in old.items() if k != "server"}, **servers[0]}
-    after: dict[str, object] = {**{k: v for k, v in new.items() if k != "server"}, **servers[1]}
+    before, after = _flat(old), _flat(new)
     for name in dict.fromkeys((*after, *before)):
         earlier, later = before.get(name), after.get(name)
         if earlier != later:
             turn = _turn(not later) if name == "emulated" else Turn.OTHER
             yield Change(turn=turn, what="environment", name=name, old=_shown(earlier), new=_shown(later))
+
+
+def _flat(environment: Mapping[str, object]) -> dict[str, object]:
+    """The environment with one entry for each fact of the server and each library."""
+    flat = {name: value for name, value in environment.items() if name not in _PAIRS}
+    for name, word in _PAIRS.items():
+        pairs = cast("Sequence[Sequence[str]]", environment.get(name, ()))
+        flat |= {f"{word} {pair[0]}": pair[1] for pair in pairs}
+    return flat
 
 
 # ----------------------------------------------------------------------------------------------------------- showing

@@ -140,7 +140,10 @@ def summary(told: Told) -> str:
     title = told.target if parts is None else parts.backend
     lines = [f"## statebook conformance: {_inline(title)}", ""]
     if parts is not None:
-        lines += [f"**{parts.level_name}** (attempted up to {parts.attempted}); profile {_inline(parts.profile)}."]
+        source = f" {_inline(parts.source)} at `{parts.target.replace('`', '')}`." if parts.source else ""
+        lines += [
+            f"**{parts.level_name}** (attempted up to {parts.attempted}); profile {_inline(parts.profile)}.{source}"
+        ]
         if parts.blocked_by:
             lines += ["", f"The next level is blocked by {', '.join(_code(name) for name in parts.blocked_by[:20])}."]
         lines += [line for note in parts.notes for line in ("", note)]

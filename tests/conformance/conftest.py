@@ -15,6 +15,7 @@ from statebook_conformance.certificate import make_certificate, write_certificat
 from statebook_conformance.cli import group
 from statebook_conformance.engine import RuleResult
 from statebook_conformance.profile import Profile, profile_of
+from statebook_conformance.provenance import Provenance
 from statebook_conformance.rule import Rule
 from statebook_conformance.waivers import Waiver, apply_waivers
 
@@ -55,6 +56,7 @@ def certificate(capabilities: Any, tmp_path: Path) -> Callable[..., Path]:
         declared: Any = None,
         canaries: dict[str, str] | None = None,
         emulated: bool = False,
+        provenance: Provenance | None = None,
     ) -> Path:
         content = make_certificate(
             shown_target="memory://made",
@@ -70,6 +72,7 @@ def certificate(capabilities: Any, tmp_path: Path) -> Callable[..., Path]:
             seconds=1.0,
             profile=profile or profile_of(rules, ()),
             waivers=waivers,
+            provenance=provenance,
         )
         return write_certificate(content, tmp_path / f"certificate-{next(counted)}")
 

@@ -15,6 +15,7 @@ from made_results import LATER, RULES, TOMORROW, made_rule, profile_named, resul
 from statebook.capabilities import Durability, Feature, Limits, Sharing
 from statebook_conformance.certificate import read_certificate
 from statebook_conformance.compare import Change, Turn, compare, got_worse
+from statebook_conformance.provenance import Provenance
 from statebook_conformance.rule import Rule
 from statebook_conformance.statuses import Status
 from statebook_conformance.waivers import Waiver
@@ -132,6 +133,15 @@ def test_a_lower_claim_is_worse_and_another_setting_is_only_other(certificate: M
         "durability setting": Turn.OTHER,
     }
     assert found(changes, "environment") == {"server engine": Turn.OTHER}
+
+
+def test_another_version_of_the_plugin_and_its_driver_is_only_other(certificate: Make) -> None:
+    old = Provenance(distribution="acme", version="1.0", libraries=(("acme-driver", "4.1"), ("gone", "1")))
+    new = Provenance(distribution="acme", version="1.1", libraries=(("acme-driver", "4.2"),))
+    changes = compare(statuses(certificate, *GOOD, provenance=old), statuses(certificate, *GOOD, provenance=new))
+    assert found(changes, "subject") == {"version": Turn.OTHER}
+    assert found(changes, "environment") == {"library acme-driver": Turn.OTHER, "library gone": Turn.OTHER}
+    assert not got_worse(changes)
 
 
 def test_a_canary_that_survives_and_an_emulator_are_worse(certificate: Make) -> None:

@@ -123,7 +123,8 @@ def test_exit_statuses_tell_apart_what_went_wrong(
     code: int,
     said: str,
 ) -> None:
-    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
+        monkeypatch.delenv(name, raising=False)
     done = command("certify", target, "--level", 0, "--github", "--no-canaries", "--out", tmp_path, *more)
     assert done.exit_code == code, done.output
     text = done.output + "".join(file.read_text(encoding="utf-8") for file in tmp_path.glob("*.md"))

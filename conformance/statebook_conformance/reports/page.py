@@ -70,7 +70,7 @@ def page(parts: Parts, texts: Mapping[str, RuleText], histories: Path | None) ->
     bad = [rule for rule in parts.failed if rule.status is not Status.WAIVED]
     book = _Book(parts, texts, histories)
     body = [
-        f"<h1>{escape(parts.backend)}</h1><p class=dim><code>{escape(parts.target)}</code></p>",
+        f"<h1>{escape(parts.backend)}</h1><p class=dim>{_source(parts)}<code>{escape(parts.target)}</code></p>",
         _banner(parts, bad, waived),
         "<h2>Rules by chapter and level</h2>",
         _grid(parts),
@@ -117,6 +117,10 @@ def document(title: str, body: Sequence[str], *, kind: str = "text") -> str:
 def mark(status: Status, text: str | None = None) -> str:
     """A status as a coloured word."""
     return f'<span class="s {_KIND.get(status, "bad")}">{escape(text or status.name)}</span>'
+
+
+def _source(parts: Parts) -> str:
+    return f"{escape(parts.source)} · " if parts.source else ""
 
 
 def _banner(parts: Parts, bad: Sequence[RuleRow], waived: Sequence[RuleRow]) -> str:

@@ -64,6 +64,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         backend: The backend's name.
         target: The target without secrets.
+        source: The distribution that brings it and its version, or an empty text.
         granted: The level granted, or None.
         attempted: The level attempted.
         blocked_by: What blocks the next level.
@@ -82,6 +83,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     backend: str
     target: str
+    source: str
     granted: int | None
     attempted: int
     blocked_by: tuple[str, ...]
@@ -151,10 +153,12 @@ def parts_of(certificate: Mapping[str, object]) -> Parts:
     claims = cast("Mapping[str, object]", certificate["claims"])
     environment = dict(cast("Mapping[str, object]", certificate["environment"]))
     server = cast("Sequence[Sequence[str]]", environment.pop("server"))
+    libraries = cast("Sequence[Sequence[str]]", environment.pop("libraries", ()))
     rules = tuple(_row(entry) for entry in cast("Sequence[Mapping[str, object]]", certificate["rules"]))
     return Parts(
         backend=subject["backend"],
         target=subject["target"],
+        source=f"{subject.get('distribution', '')} {subject.get('version', '')}".strip(),
         granted=cast("int | None", level["granted"]),
         attempted=cast("int", level["attempted"]),
         blocked_by=tuple(cast("Sequence[str]", level["blocked_by"])),
@@ -162,6 +166,7 @@ def parts_of(certificate: Mapping[str, object]) -> Parts:
         environment=(
             *((name, _text(value)) for name, value in environment.items()),
             *((f"server: {pair[0]}", pair[1]) for pair in server),
+            *((f"library: {pair[0]}", pair[1]) for pair in libraries),
         ),
         canaries=tuple(cast("Mapping[str, str]", certificate["canaries"]).items()),
         rules=rules,
