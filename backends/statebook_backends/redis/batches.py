@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -218,15 +218,52 @@ def check_link(head: HeadState, chain: str, newer: StoredBatch | None, end: str)
 # ---------------------------------------------------------------------------------------------------------------- pages
 
 
+RawBatch: TypeAlias = tuple[bytes, bytes, bytes]
+"""An entry as it came: its id, meta and body."""
+
+
+def joined(head: HeadState, sizes: Reply, text: Reply) -> Iterator[RawBatch]:
+    """The entries in a reply of `read.lua`.
+
+    Raises:
+        JournalCorrupt: It is no such reply (FORMAT-1).
+    """
+    if not isinstance(sizes, bytes) or not isinstance(text, bytes):
+        raise damaged(head, "batches cannot be read", head.last_seq, "entries", "another reply")
+    place = 0
+    for line in sizes.split(b"\n") if sizes else ():
+        name, meta_size, body_size = line.split(b" ")
+        middle = place + int(meta_size)
+        end = middle + int(body_size)
+        yield name, text[place:middle], text[middle:end]
+        place = end
+
+
+def ranged(head: HeadState, entries: list[Reply]) -> Iterator[RawBatch]:
+    """The entries in a reply of `XRANGE`.
+
+    Raises:
+        JournalCorrupt: One is no entry of ours (FORMAT-1).
+    """
+    for entry in entries:
+        if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], bytes) and isinstance(entry[1], list):
+            words = entry[1]
+            if len(words) == 4 and words[0] == b"meta" and words[2] == b"body":
+                meta, body = words[1], words[3]
+                if isinstance(meta, bytes) and isinstance(body, bytes):
+                    yield entry[0], meta, body
+                    continue
+        raise damaged(head, "an entry cannot be read", head.last_seq, "meta and body", repr(entry)[:80])
+
+
 def add_events(
-    head: HeadState, sizes: Reply, text: Reply, seq: int, limit: int, last: int, events: list[RecordedEvent]
+    head: HeadState, batches: Iterable[RawBatch], seq: int, limit: int, last: int, events: list[RecordedEvent]
 ) -> int:
-    """Verify the batches in a reply of `read.lua`, and add their events to a page (READ-1, READ-2).
+    """Verify batches, and add their events to a page (READ-1, READ-2).
 
     Args:
         head: The head that they are a prefix of.
-        sizes: The sizes of the batches behind `last`, ascending.
-        text: The batches.
+        batches: The batches behind `last`, ascending.
         seq: The seq that the page is behind.
         limit: How many events are wanted behind it.
         last: The last seq of the batch before, or `seq`.
@@ -238,16 +275,9 @@ def add_events(
     Raises:
         JournalCorrupt: A batch is missing or damaged (FORMAT-1).
     """
-    if not isinstance(sizes, bytes) or not isinstance(text, bytes):
-        raise damaged(head, "batches cannot be read", head.last_seq, "entries", "another reply")
-    place = 0
-    for line in sizes.split(b"\n") if sizes else ():
-        name, meta_size, body_size = line.split(b" ")
-        middle = place + int(meta_size)
-        end = middle + int(body_size)
-        body = text[middle:end]
-        batch_last, meta = _name_and_meta(head, name, text[place:middle])
-        first, place = meta.first_seq, end
+    for name, packed, body in batches:
+        batch_last, meta = _name_and_meta(head, name, packed)
+        first = meta.first_seq
         if first != last + 1 and not (last == seq and first <= seq + 1):
             raise damaged(head, "a batch is missing", last + 1, f"a batch that starts at {last + 1}", str(first))
         found = _sha256(body).hexdigest()

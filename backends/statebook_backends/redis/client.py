@@ -282,6 +282,28 @@ class Client:
                 replies.append(outcome)
         return replies
 
+    def glance(self, slot: int, payload: bytes, count: int) -> list[Reply] | None:
+        """Run plain commands that only read, in one round trip and in their order, but not from one moment.
+
+        Args:
+            slot: The slot of their keys.
+            payload: The commands, packed.
+            count: How many there are.
+
+        Returns:
+            Their replies, or None where anything stands in the way: then a script is asked, which tells what it is.
+
+        Raises:
+            Overloaded: All connections are in use.
+            StoreClosed: The store is closed.
+        """
+        try:
+            node = self.servers().node(slot)
+            replies = node.exchange(payload + self._guard, count + bool(self._guard))
+        except (NotSent, ReplyLost):
+            return None
+        return None if any(isinstance(reply, DriverError) for reply in replies) else replies[:count]
+
     # ------------------------------------------------------------------------------------------------------- groups
 
     def write_all(self, calls: Sequence[tuple[int, Call]]) -> list[Reply | NotSent | ReplyLost]:

@@ -45,11 +45,13 @@ class HeadCache:
 
     Attributes:
         rests: When upkeep may write the head of a journal again, by the thread's name.
+        large: Names of threads whose pages came as a few large batches when they were read last.
     """
 
     def __init__(self) -> None:
         """Make an empty cache."""
         self.rests = Rests()
+        self.large: set[str] = set()
         self._heads: OrderedDict[str, KnownHead] = OrderedDict()
         self._lock = Lock()
 

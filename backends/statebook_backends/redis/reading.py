@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,12 +14,22 @@ from statebook.model import Receipt, RecordedEvent
 from statebook.plan import check_read
 from statebook.records import CursorState, HeadState, JournalState
 from statebook.window import WINDOW_BATCHES
-from statebook_backends.redis.batches import StoredBatch, add_events, check_link, entries_of, entry_of, window_of
+from statebook_backends.redis.batches import (
+    RawBatch,
+    StoredBatch,
+    add_events,
+    check_link,
+    entries_of,
+    entry_of,
+    joined,
+    ranged,
+    window_of,
+)
 from statebook_backends.redis.cursors import cursors_from
 from statebook_backends.redis.heads import head_from, lost_head
-from statebook_backends.redis.known import KnownHead
+from statebook_backends.redis.known import JOURNALS_REMEMBERED, KnownHead
 from statebook_backends.redis.layout import ThreadKeys
-from statebook_backends.redis.resp import bulk, fields_of
+from statebook_backends.redis.resp import bulk, command, fields_of
 from statebook_backends.redis.scripts import script
 
 if TYPE_CHECKING:
@@ -27,6 +38,8 @@ if TYPE_CHECKING:
 
 _ENOUGH_BYTES: Final = b"16777216"
 _READS_MAX: Final = 64
+_GLANCE_BATCHES: Final = 4
+_LARGE_BYTES: Final = 32_768
 
 
 class Thread(msgspec.Struct, frozen=True):
@@ -180,9 +193,7 @@ def read_page(
     events: list[RecordedEvent] = []
     last = seq
     for _ in range(limit + _READS_MAX):
-        call = script("read", 2).call(2, keys.packed, b"%d" % last, b"%d" % (seq + limit), _ENOUGH_BYTES)
-        fields, sizes, text = _three(client.read(keys.slot, call, JournalCorrupt, keys.name), keys, client)
-        known = head_from(keys, key, fields_of(fields), client.backend)
+        known, batches = _behind(client, keys, key, last, seq + limit)
         if known is None:
             read_thread(client, keys, key)
         head = None if known is None else known.head
@@ -196,7 +207,7 @@ def read_page(
             return head, []
         first = first or head
         before = last
-        last = add_events(head, sizes, text, seq, limit, last, events)
+        last = add_events(head, batches, seq, limit, last, events)
         want = min(seq + limit, first.last_seq)
         if last >= want:
             return first, events[: want - seq]  # what has come since the first read is left out (READ-2)
@@ -210,6 +221,70 @@ def read_page(
                 backend=client.backend,
             )
     raise changing(keys.name, client.backend)
+
+
+def _behind(
+    client: Client, keys: ThreadKeys, key: ThreadKey, last: int, high: int
+) -> tuple[KnownHead | None, Iterable[RawBatch]]:
+    """Read batches behind a seq together with their head: up to the one that holds `high`, or as many as fit."""
+    large = client.heads.large
+    if keys.name in large:
+        glanced = _glance(client, keys, key, last, high)
+        if glanced is not None:
+            return glanced
+        large.discard(keys.name)
+    call = script("read", 2).call(2, keys.packed, b"%d" % last, b"%d" % high, _ENOUGH_BYTES)
+    fields, sizes, text = _three(client.read(keys.slot, call, JournalCorrupt, keys.name), keys, client)
+    known = head_from(keys, key, fields_of(fields), client.backend)
+    if known is None:
+        return None, ()
+    few = isinstance(sizes, bytes) and sizes.count(b"\n") < _GLANCE_BATCHES
+    if few and isinstance(text, bytes) and len(text) >= _LARGE_BYTES and len(large) < JOURNALS_REMEMBERED:
+        large.add(keys.name)
+    return known, joined(known.head, sizes, text)
+
+
+def _glance(
+    client: Client, keys: ThreadKeys, key: ThreadKey, last: int, high: int
+) -> tuple[KnownHead, Iterable[RawBatch]] | None:
+    """Read a few large batches and their head by plain commands: a script copies what it gives several times.
+
+    The commands are not of one moment. Batches never change; what was read before and after them says the same of
+    incarnation and `first_seq`, so that they were not replaced or trimmed in between (READ-2).
+
+    Returns:
+        None where the batches are too many, or head and batches were not read so that they belong together.
+    """
+    names = (b"journal_id", b"state", b"first_seq")
+    start, end = b"(%d-0" % last, b"(%d-0" % high
+    replies = client.glance(
+        keys.slot,
+        command(b"HGETALL", keys.head)
+        + command(b"XRANGE", keys.batches, start, end, b"COUNT", b"%d" % _GLANCE_BATCHES)
+        + command(b"XRANGE", keys.batches, b"%d-0" % high, b"+", b"COUNT", b"1")
+        + command(b"HMGET", keys.head, *names),
+        4,
+    )
+    if replies is None:
+        return None
+    before, within, behind, after = replies
+    fields = fields_of(before)
+    if not isinstance(within, list) or not isinstance(behind, list) or len(within) == _GLANCE_BATCHES:
+        return None
+    if not fields or after != [fields.get(name) for name in names]:
+        return None
+    known = head_from(keys, key, fields, client.backend)
+    if known is None:
+        return None
+    batches = list(ranged(known.head, [*within, *behind]))
+    if batches and _seq_of(batches[-1][0]) > known.head.last_seq:
+        return None  # one was appended meanwhile
+    return known, batches
+
+
+def _seq_of(name: bytes) -> int:
+    seq = name.partition(b"-")[0]
+    return int(seq) if seq.isdigit() else 0
 
 
 def _three(reply: Reply, keys: ThreadKeys, client: Client) -> tuple[Reply, Reply, Reply]:

@@ -79,6 +79,24 @@ def test_a_page_costs_one_round_trip_however_long_the_journal_is(
     assert _round_trips(count) - trips <= 4 + _ASKING
 
 
+def test_pages_of_a_few_large_batches_are_read_without_a_script(
+    stores: Stores, thread: ThreadKey, count: Count, make_batch: Callable[..., Batch]
+) -> None:
+    """A script copies what it gives several times: 0.7 ms of the server for a page of 130 KB, plain commands 0.1."""
+    journal = stores.journal()
+    claim = journal.claim(thread, "writer")
+    for index in range(20):
+        journal.append(claim, make_batch(f"b{index}", 100, payload=b'"%s"' % (b"x" * 500)), 100 * index)
+    assert len(journal.read_after(thread, 50, 100).events) == 100
+    trips, calls = _round_trips(count), count("commandstats", "cmdstat_evalsha")
+    for seq in (0, 50, 100, 1_150, 1_900):
+        page = journal.read_after(thread, seq, 100)
+        assert [event.seq for event in page.events] == list(range(seq + 1, seq + 101))
+        assert page.has_more is (seq < 1_900)
+    assert count("commandstats", "cmdstat_evalsha") == calls
+    assert _round_trips(count) - trips <= 5 + _ASKING
+
+
 def test_storage_is_linear_in_what_was_appended(
     stores: Stores, thread: ThreadKey, make_batch: Callable[..., Batch], tell: Callable[..., str]
 ) -> None:

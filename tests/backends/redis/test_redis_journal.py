@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from statebook.errors import BatchConflict, HeadConflict, JournalCorrupt, JournalRegressed
+from statebook.errors import BatchConflict, HeadConflict, JournalCorrupt, JournalRegressed, Trimmed
 from statebook.keys import ThreadKey
 from statebook.model import AppendRequest, Batch, Receipt
 
@@ -145,6 +146,56 @@ def test_maintenance_passes_a_writer_that_never_pauses(
         each.join(timeout=60)
     assert failures == []
     assert journal.verify(thread, deep=True).findings == ()
+
+
+def test_pages_of_large_batches_are_of_one_moment_though_no_script_reads_them(
+    stores: Stores, make_batch: MakeBatch
+) -> None:
+    """READ-2: beside appends, trims, deletes and new incarnations, all of which move between its plain commands."""
+    writer, reader, key = stores.journal(), stores.journal(), ThreadKey("user", "agent", "session", "large")
+    stop, failures, pages, seen = threading.Event(), [], 0, set[int]()
+
+    def write() -> None:
+        for incarnation in range(25):
+            claim = writer.claim(key, "writer")
+            payload = b'"%04d%s"' % (incarnation, b"x" * 20_000)
+            for index in range(12):
+                writer.append(claim, make_batch(f"{incarnation}-{index}", 2, payload=payload), 2 * index)
+                if index == 8:
+                    writer.trim(key, 7)
+            writer.delete(key)
+
+    def read() -> None:
+        nonlocal pages
+        random_ = random.Random(1)
+        while not stop.is_set():
+            seq = random_.randrange(20)
+            try:
+                events = reader.read_after(key, seq, random_.choice((1, 3, 4, 6))).events
+            except (Trimmed, JournalRegressed):
+                continue
+            tags = {int(event.payload[1:5]) for event in events}
+            assert len(tags) <= 1
+            assert [event.seq for event in events] == list(range(seq + 1, seq + 1 + len(events)))
+            pages += bool(events)
+            seen.update(tags)
+
+    def guarded() -> None:
+        try:
+            read()
+        except Exception as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    try:
+        write()
+    finally:
+        stop.set()
+        thread.join(timeout=60)
+    assert failures == []
+    assert pages >= 20
+    assert len(seen) >= 3
 
 
 def test_a_head_without_its_key_is_damage_not_an_empty_journal(
