@@ -106,8 +106,10 @@ def _descriptors() -> dict[str, int]:
     for name in os.listdir(directory):
         try:
             target = os.readlink(f"{directory}/{name}")
-        except OSError:  # the one that was used for the listing, or no link at all
+        except FileNotFoundError:  # the one that was used for the listing
             continue
+        except OSError:  # a system on which these are no links
+            target = "descriptor:"
         kind, colon, _ = target.partition(":")
         found[kind if colon else target.translate({ord(digit): "#" for digit in _NUMBERED})] += 1
     return dict(found)
