@@ -34,6 +34,8 @@ EXPORTER: Final = "exporter"
 """Whose cursor lives move."""
 LARGE: Final = 20_000
 """How many characters an event has that does not stay in the head."""
+GROUP: Final = tuple(f"group {number}" for number in range(6))
+"""The threads that lives append to in one call."""
 _PAGE: Final = 1_000
 
 Facts: TypeAlias = "dict[str, JsonValue]"
@@ -43,8 +45,9 @@ Facts: TypeAlias = "dict[str, JsonValue]"
 def nothing() -> Facts:
     """The facts of a namespace in which nothing was written.
 
-    `first` and `events`: the first seq and the ids of the kept events. `epoch` and `holder`: of the head. `other`: the
-    last seq of a second thread. `document`: value and version. `items`: of the list. `acked`: where the cursor stands.
+    `first` and `events`: the first seq and the ids of the kept events. `epoch` and `holder`: of the head. `other`, and
+    `group 0` and so on: the last seqs of other threads. `document`: value and version. `items`: of the list. `acked`:
+    where the cursor stands.
     """
     return {
         "first": 1,
@@ -55,6 +58,7 @@ def nothing() -> Facts:
         "document": None,
         "items": None,
         "acked": 0,
+        **dict.fromkeys(GROUP, None),
     }
 
 
@@ -83,7 +87,10 @@ def found(backend: TargetBackend) -> Facts:
                 facts["acked"] = journal.open_cursor(thread(), EXPORTER).acked_seq
         if other is not None:
             facts["other"] = other.last_seq
-        for key in (thread(), thread("other")):
+        for name in GROUP:
+            member = journal.head(thread(name))
+            facts[name] = None if member is None else member.last_seq
+        for key in map(thread, ("thread", "other", *GROUP)):
             findings = journal.verify(key, deep=True).findings
             if findings:
                 raise ValueError(f"verify finds {findings[0].what}: {findings[0].detail}")
@@ -154,13 +161,15 @@ def _write_journal(life: LifeContext, journal: ThreadJournalStore) -> None:
         life.acknowledged(f"append {number}", events=list(events))
     other = journal.claim(thread("other"), "writer")
     life.acknowledged("claim of another thread", other=0)
-    together = (make_batch("m0"), make_batch("m1", 3))
-    answers = journal.append_many(
-        (AppendRequest(claim, together[0], len(events)), AppendRequest(other, together[1], 0))
-    )
+    requests = [AppendRequest(claim, make_batch("m"), len(events)), AppendRequest(other, make_batch("m", 3), 0)]
+    for number, name in enumerate(GROUP):
+        batch = make_batch("m", 2, size=LARGE * (number % 2))
+        requests.append(AppendRequest(journal.claim(thread(name), "writer"), batch, 0))
+        life.acknowledged(f"claim of {name}", **{name: 0})
+    answers = journal.append_many(requests)
     if not all(isinstance(answer, Receipt) for answer in answers):
         raise ValueError(f"append_many answered {answers}")
-    life.acknowledged("append_many", events=[*events, "m0.1"], other=3)
+    life.acknowledged("append_many", events=[*events, "m.1"], other=3, **dict.fromkeys(GROUP, 2))
     cursor = journal.open_cursor(thread(), EXPORTER)
     life.acknowledged("open_cursor")
     journal.advance_cursor(cursor, 4)
