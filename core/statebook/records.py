@@ -156,18 +156,18 @@ def freeze(batch: Batch, limits: Limits, key: ThreadKey) -> FrozenBatch:
     events = batch.events
     if len(events) == 1:
         event = events[0]
-        largest = len(event.payload)
         event_ids: tuple[str, ...] = (event.event_id,)
         checkpoint_offset = 0 if event.type in CHECKPOINT_TYPES else None
     else:
         if len(events) > limits.batch_events_max:
             limits.check("batch_events_max", len(events), key.name)
-        largest = max([len(event.payload) for event in events])
         event_ids = tuple([event.event_id for event in events])
         checkpoint_offset = batch.checkpoint_offset
-    if largest > limits.value_bytes_max:
-        limits.check("value_bytes_max", largest, key.name)
     body = encode_batch(batch)
-    if len(body) > limits.batch_bytes_max:
-        limits.check("batch_bytes_max", len(body), key.name)
+    size = len(body)
+    if size > limits.value_bytes_max:
+        # No payload is larger than the body that it stands in.
+        limits.check("value_bytes_max", max([len(event.payload) for event in events]), key.name)
+    if size > limits.batch_bytes_max:
+        limits.check("batch_bytes_max", size, key.name)
     return FrozenBatch(batch.batch_id, body, digest(body), event_ids, checkpoint_offset)
