@@ -97,9 +97,10 @@ class _Till:
             tries -= 1
         self._ctx.check(not beyond, f"{name}: {'; '.join(beyond)}")
         self._ctx.saw("calls within their budget")
-        self._ctx.saw(f"{name}: round trips", work.round_trips)
-        self._ctx.saw(f"{name}: bytes written", work.bytes_written + work.bytes_sent)
-        self._ctx.saw(f"{name}: syncs", work.syncs)
+        written = work.bytes_written + work.bytes_sent
+        for what, count in (("round trips", work.round_trips), ("bytes written", written), ("syncs", work.syncs)):
+            if count:
+                self._ctx.saw(f"{name}: {what}", count)
         return answer
 
 

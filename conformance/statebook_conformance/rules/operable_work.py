@@ -119,9 +119,10 @@ def _compare(ctx: Context, steps: Callable[[Context, Meter, _Journal], _Measured
         allowed = Allowance(factor=FACTOR, more=MORE.times(calls))
         beyond = allowed.exceeded(on_short[name][0], work)
         ctx.check(not beyond, f"{name}, {LONG * EACH:,} events against {SHORT * EACH:,}: {'; '.join(beyond)}")
-        ctx.saw(f"{name}: calls of Python", work.calls)
-        ctx.saw(f"{name}: round trips", work.round_trips)
-        ctx.saw(f"{name}: bytes", work.bytes_moved)
+        counts = ("calls of Python", work.calls), ("round trips", work.round_trips), ("bytes", work.bytes_moved)
+        for what, count in counts:
+            if count:
+                ctx.saw(f"{name}: {what}", count)
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
