@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from statebook.errors import BackendUnavailable, InvalidConfiguration, MissingDriver
 from statebook_conformance.differential import steps as do
 from statebook_conformance.differential.make import make_history
-from statebook_conformance.differential.run import SHRINK_S, Difference, Shrunk, play, shrink
+from statebook_conformance.differential.run import SHRINK_S, Difference, Shrunk, differing, play, shrink
 from statebook_conformance.differential.store import TIMEOUT_S
 from statebook_conformance.endings import end_in_order
 from statebook_conformance.exits import EXIT_FAILED, EXIT_UNAVAILABLE, EXIT_USAGE
@@ -217,6 +217,7 @@ def _print_shrunk(shorter: Shrunk, console: Console) -> None:
     console.print(f"{len(shorter.steps)} steps after {shorter.trials} trials, {end}:", highlight=False)
     for step in shorter.steps:
         console.print(f"  {escape(_cut(msgspec.json.encode(step).decode()))}", highlight=False, soft_wrap=True)
+    console.print(f"[bold]{escape(_cut(differing(shorter.difference)))}[/]", highlight=False, soft_wrap=True)
     console.print(f"the model:  {escape(_cut(shorter.difference.expected))}", highlight=False, soft_wrap=True)
     console.print(f"the target: {escape(_cut(shorter.difference.found))}", highlight=False, soft_wrap=True)
 

@@ -38,6 +38,31 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     found: str
 
 
+def differing(difference: Difference) -> str:
+    """What differs, in words: only the fields that do.
+
+    Args:
+        difference: The difference.
+
+    Returns:
+        One line.
+    """
+    expected = msgspec.json.decode(difference.expected, type=dict[str, object])
+    found = msgspec.json.decode(difference.found, type=dict[str, object])
+    names = [name for name in dict.fromkeys((*expected, *found)) if _differs(expected, found, name)]
+    return "; ".join(
+        f"{name}: the model has {_field(expected, name)}, the target {_field(found, name)}" for name in sorted(names)
+    )
+
+
+def _differs(expected: dict[str, object], found: dict[str, object], name: str) -> bool:
+    return _field(expected, name) != _field(found, name)
+
+
+def _field(answer: dict[str, object], name: str) -> str:
+    return msgspec.json.encode(answer[name]).decode() if name in answer else "nothing"
+
+
 class Played(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a history.
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from statebook.keys import SessionKey
 from statebook_conformance.cli import group
 from statebook_conformance.differential import steps as do
 from statebook_conformance.differential.make import make_history
-from statebook_conformance.differential.run import play, shrink
+from statebook_conformance.differential.run import Difference, differing, play, shrink
 from statebook_conformance.mutants.gallery import all_mutants
 from statebook_conformance.target import Target
 
@@ -74,6 +75,16 @@ def test_a_known_bad_backend_is_found_and_shown_in_a_few_steps(name: str) -> Non
     for place in range(len(shorter.steps)):
         left = (*shorter.steps[:place], *shorter.steps[place + 1 :])
         assert not play(left, [bad], timeout_s=20).differences, "one step more could be left out"
+
+
+def test_what_differs_is_said_field_by_field() -> None:
+    step = do.Exists(number=1, session=SessionKey("user", "session"))
+    expected, found = '{"a":1,"same":[1],"gone":null}', '{"a":2,"same":[1],"new":"x"}'
+    difference = Difference(target="t", position=0, step=step, expected=expected, found=found)
+    assert differing(difference) == (
+        "a: the model has 1, the target 2; gone: the model has null, the target nothing; "
+        'new: the model has nothing, the target "x"'
+    )
 
 
 def test_the_command_keeps_what_differs_and_repeats_it(tmp_path: Path) -> None:
