@@ -72,6 +72,7 @@ def make_certificate(
     profile: Profile,
     waivers: Sequence[Waiver] = (),
     provenance: Provenance | None = None,
+    effort: int = 1,
 ) -> dict[str, object]:
     """Make a certificate from the results of a run.
 
@@ -90,6 +91,7 @@ def make_certificate(
         profile: The rule set of this release.
         waivers: Failures that were accepted in writing; they raise no level.
         provenance: What brings the backend, or None where that is not known.
+        effort: How many times the work of an ordinary run each rule did.
 
     Returns:
         The certificate, with its digest.
@@ -131,6 +133,7 @@ def make_certificate(
         },
         "rule_set": {"digest": rule_set_digest(profile_rules(rules)), "rules": len(rules)},
         "seed": seed,
+        "effort": effort,
         "issued_at": issued_at,
         "seconds": round(seconds, 1),
         "canaries": dict(sorted(canaries.items())),

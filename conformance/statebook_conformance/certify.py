@@ -169,6 +169,7 @@ def _certify(target: str, provided: Provided, order: Order, console: Console) ->
             profile=profile_of(all_rules()),
             waivers=order.waivers,
             provenance=provenance_of(target),
+            effort=order.effort,
         )
         parts = parts_of(certificate)
         _show_level(console, capabilities.backend, certificate, rules)

@@ -40,7 +40,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         turn: Which way it went.
-        what: `level`, `rule`, `provisional rule`, `claim`, `environment`, `canary`, `waiver`, `profile` or `subject`.
+        what: `level`, `rule`, `provisional rule`, `claim`, `environment`, `effort`, `canary`, `waiver`, `profile` or
+            `subject`.
         name: Which one.
         old: What the first certificate says, in words.
         new: What the second one says.
@@ -72,6 +73,7 @@ def compare(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[Chang
         *_canaries(old, new),
         *_waivers(old, new),
         *_environment(_part(old, "environment"), _part(new, "environment")),
+        *_effort(cast("int", old.get("effort", 1)), cast("int", new.get("effort", 1))),
     ]
     turns = list(Turn)
     return tuple(sorted(changes, key=lambda change: turns.index(change.turn)))
@@ -256,6 +258,11 @@ def _environment(old: Mapping[str, object], new: Mapping[str, object]) -> Iterab
         if earlier != later:
             turn = _turn(not later) if name == "emulated" else Turn.OTHER
             yield Change(turn=turn, what="environment", name=name, old=_shown(earlier), new=_shown(later))
+
+
+def _effort(old: int, new: int) -> Iterable[Change]:
+    if old != new:
+        yield Change(turn=Turn.OTHER, what="effort", name="of each rule", old=str(old), new=str(new))
 
 
 def _flat(environment: Mapping[str, object]) -> dict[str, object]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 from made_results import LATER, RULES, TOMORROW, result_of
 from rich.console import Console
 
@@ -95,6 +96,8 @@ def test_a_failed_rule_is_shown_with_its_cause_and_how_to_repeat_it(certificate:
     ):
         assert shown in failed
     assert "Cases:" not in failed
+    more = msgspec.structs.replace(parts(certificate, Status.FAIL, Status.FAIL), effort=8)
+    assert f"--rule {RULES[1].id} --seed 7 --effort 8" in page(more, texts, None)
     assert RULES[2].id not in failed
     assert LATER.id not in failed
     assert "1 of 3 rules passed" in text

@@ -45,6 +45,7 @@ def test_the_certificate_and_its_reports_say_it(command: Callable[..., Result], 
         "distribution": "statebook",
         "version": version,
     }
+    assert content["effort"] == 1
     parts = parts_of(content)
     assert parts.source == f"statebook {version}"
     assert ("library: msgspec", metadata.version("msgspec")) in parts.environment

@@ -97,7 +97,8 @@ def page(parts: Parts, texts: Mapping[str, RuleText], histories: Path | None) ->
     body += ["<h2>Known-bad variants that were run along</h2>", _canaries(parts)]
     body.append(
         f"<p class=dim>Profile {escape(parts.profile)}. Issued {escape(parts.issued_at)} after {parts.seconds:g} s, "
-        f"seed {parts.seed}. SHA-256 of the certificate: <code>{escape(parts.sha256)}</code>. Check it with "
+        f"seed {parts.seed}, effort {parts.effort}. SHA-256 of the certificate: "
+        f"<code>{escape(parts.sha256)}</code>. Check it with "
         "<code>statebook conformance verify certificate.json</code>.</p>"
     )
     return document(f"{parts.backend}: statebook {parts.level_name}", body)
@@ -194,9 +195,9 @@ class _Book:
             facts.append(f"<p>Usual cause: {escape(known.hint)}.</p>")
         if failed:
             facts += [_history(path) for path in _kept(rule, self._histories)]
-            words = (
-                f"statebook conformance {shlex.quote(self._parts.target)} --rule {rule.id} --seed {self._parts.seed}"
-            )
+            effort = f" --effort {self._parts.effort}" if self._parts.effort != 1 else ""
+            again = f"{shlex.quote(self._parts.target)} --rule {rule.id} --seed {self._parts.seed}{effort}"
+            words = f"statebook conformance {again}"
             facts.append(f"<p>Run it again:</p><pre>{escape(words)}</pre>")
         facts.append(f"<p class=dim>{escape(_evidence(rule))}</p>")
         facts += [

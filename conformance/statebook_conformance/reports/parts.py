@@ -73,6 +73,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         canaries: Known-bad variants and what killed them.
         rules: All rules.
         seed: The seed.
+        effort: How many times the work of an ordinary run each rule did.
         issued_at: When, ISO 8601.
         seconds: How long.
         sha256: The digest of the certificate.
@@ -92,6 +93,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     canaries: tuple[tuple[str, str], ...]
     rules: tuple[RuleRow, ...]
     seed: int
+    effort: int
     issued_at: str
     seconds: float
     sha256: str
@@ -171,6 +173,7 @@ def parts_of(certificate: Mapping[str, object]) -> Parts:
         canaries=tuple(cast("Mapping[str, str]", certificate["canaries"]).items()),
         rules=rules,
         seed=cast("int", certificate["seed"]),
+        effort=cast("int", certificate.get("effort", 1)),
         issued_at=str(certificate["issued_at"]),
         seconds=float(cast("float", certificate["seconds"])),
         sha256=str(certificate["sha256"]),
