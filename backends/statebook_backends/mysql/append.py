@@ -34,9 +34,9 @@ _INSERT: Final = (
     "SELECT jid, %d, %d, %b, %d, %b, %b, %b FROM ~journal WHERE jid = %d AND nonce = %b"
 )
 
-# One append alone: what costs the server least. Where the UPDATE before has met no row, the column that cannot be NULL
-# makes this an error, behind which the COMMIT is not reached.
-_INSERT_ALONE: Final = (
+# What costs the server least: values, and no look at the head. Where the UPDATE right before has met no row, the column
+# that cannot be NULL makes this an error, behind which the COMMIT is not reached.
+_INSERT_WHERE_MET: Final = (
     "INSERT INTO ~batch (jid, first_seq, last_seq, batch_id, epoch, digest, chain, body) "
     "VALUES (IF(ROW_COUNT() = 1, %d, NULL), %d, %d, %b, %d, %b, %b, %b)"
 )
@@ -99,8 +99,8 @@ class _Planned:
         self.new = new
         self.seal = seal_head(known.fixed, new)
 
-    def write(self, tx: Transaction, jid: int, advance: bytes, insert: bytes, *, alone: bool = False) -> None:
-        """Hand in the two changes: `_ADVANCE`, and `_INSERT` or `_INSERT_ALONE`, with their tables named."""
+    def write(self, tx: Transaction, jid: int, advance: bytes, insert: bytes, *, met: bool = False) -> None:
+        """Hand in the two changes: `_ADVANCE`, and `_INSERT` or `_INSERT_WHERE_MET`, with their tables named."""
         before, new, batch = self.before, self.new, self.operation.batch
         nonce, chain = literal(new.nonce), literal(new.chain)
         tx.change_rendered(
@@ -115,7 +115,7 @@ class _Planned:
             *(before.last_seq + 1, new.last_seq, literal(batch.batch_id.encode()), new.epoch),
             *(literal(batch.digest), chain, literal(batch.body)),
         )
-        tx.change_rendered(insert % ((jid, *row) if alone else (*row, jid, nonce)))
+        tx.change_rendered(insert % ((jid, *row) if met else (*row, jid, nonce)))
 
 
 class Appender:
@@ -170,8 +170,10 @@ class Appender:
         if len(planned) > 1:
             planned.sort(key=lambda pair: pair[1].operation.name)  # stable: a thread's own stay in their order
         try:
-            write = self._write_one if len(planned) == 1 else _write_all
-            counts = self._runner.transact(lambda tx: write(tx, planned), repeats_duplicates=False)
+            if len(planned) == 1:
+                counts = self._runner.transact(lambda tx: self._write_one(tx, planned), repeats_duplicates=False)
+            else:
+                counts = self._runner.transact(lambda tx: _write_all(tx, planned, met=True), repeats_duplicates=False)
         except Failed as failed:
             self._forget(planned)
             if failed.failure.undecided:
@@ -185,10 +187,7 @@ class Appender:
             for operation in group:
                 operation.error = copy.copy(error)
             return ()
-        missed = self._take_up(planned, counts)
-        if missed:
-            taken = {id(operation) for operation in (*missed, *rest)}
-            return [operation for operation in group if id(operation) in taken]
+        self._take_up(planned, counts)
         return rest
 
     def _write_one(self, tx: Transaction, planned: Sequence[tuple[KnownHead, _Planned]]) -> list[int]:
@@ -198,9 +197,8 @@ class Appender:
             The counts of its two writes; none where it was judged, so that it has an answer or an error.
         """
         ((known, plan),) = planned
-        plan.write(tx, known.jid, tx.sql.named(_ADVANCE), tx.sql.named(_INSERT_ALONE), alone=True)
         try:
-            return tx.commit()
+            return _write_all(tx, planned, met=True)
         except Failure as failure:
             if failure.code != NULL_REFUSED:
                 raise
@@ -227,22 +225,15 @@ class Appender:
             return None
         return _moved(operation, known, decision.state)
 
-    def _take_up(self, planned: Sequence[tuple[KnownHead, _Planned]], counts: Sequence[int]) -> list[Append]:
-        """Answer what was committed; give back what met another head than the remembered one."""
-        missed: list[Append] = []
-        if not counts:
-            return missed
-        for place, (known, plan) in enumerate(planned):
-            met = tuple(counts[2 * place : 2 * place + 2])
-            if met == (1, 1):
+    def _take_up(self, planned: Sequence[tuple[KnownHead, _Planned]], counts: Sequence[int]) -> None:
+        """Answer what was committed."""
+        for place in range(0, len(counts), 2):
+            known, plan = planned[place // 2]
+            if tuple(counts[place : place + 2]) == (1, 1):
                 plan.operation.answer = receipt_of(plan.new, plan.operation.batch)
-                continue
-            self._heads.drop(known.head.journal_id)
-            if met == (0, 0):
-                missed.append(plan.operation)
             else:
+                self._heads.drop(known.head.journal_id)
                 plan.operation.unknown()
-        return missed
 
     def _forget(self, planned: Iterable[tuple[KnownHead, _Planned]]) -> None:
         for known, _ in planned:
@@ -426,11 +417,20 @@ def _moved(operation: Append, known: KnownHead, new: HeadState) -> _Planned:
     return plan
 
 
-def _write_all(tx: Transaction, planned: Sequence[tuple[KnownHead, _Planned]]) -> list[int]:
-    """Hand in all writes, and commit; gives two counts an append."""
-    advance, insert = tx.sql.named(_ADVANCE), tx.sql.named(_INSERT)
+def _write_all(tx: Transaction, planned: Sequence[tuple[KnownHead, _Planned]], *, met: bool = False) -> list[int]:
+    """Hand in all writes, and commit.
+
+    Args:
+        tx: The transaction.
+        planned: The appends.
+        met: Whether a head that is another one is to fail the transaction, which costs the server less.
+
+    Returns:
+        Two counts an append.
+    """
+    advance, insert = tx.sql.named(_ADVANCE), tx.sql.named(_INSERT_WHERE_MET if met else _INSERT)
     for known, plan in planned:
-        plan.write(tx, known.jid, advance, insert)
+        plan.write(tx, known.jid, advance, insert, met=met)
     return tx.commit()
 
 
