@@ -8,7 +8,11 @@ import uuid_utils
 
 
 def new_nonce() -> str:
-    """128 random bits in hex: fresh for each write of a head, claim or opening (HEAD-1)."""
+    """128 random bits in hex: fresh for each write of a head, claim or opening (HEAD-1).
+
+    Asked of the system one by one, though a buffer would be faster: copies of a running virtual machine would take the
+    same ones out of it, and each would take the other's write for its own.
+    """
     return os.urandom(16).hex()
 
 
