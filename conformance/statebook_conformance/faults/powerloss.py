@@ -27,6 +27,7 @@ _ARGUMENT: Final = re.compile(
     r'(?P<fd>-?\d+|AT_FDCWD)<(?P<path>(?:\\x[0-9a-f]{2})*)>(?P<deleted>\(deleted\))?|"(?P<text>(?:\\x[0-9a-f]{2})*)"'
 )
 _NUMBER: Final = re.compile(r"-?\d+")
+_ANYWHERE: Final = frozenset({"sync", "syncfs", "msync"})
 _UNSEEN: Final = frozenset({"copy_file_range", "sendfile", "splice"})
 
 
@@ -115,6 +116,7 @@ class PowerLoss:
         self.changes = 0
         self.flushes = 0
         self._root = root
+        self._escaped = "".join(f"\\x{byte:02x}" for byte in os.fsencode(root))
         self._top = _Directory()
         self._opened: dict[tuple[int, int], _Opened] = {}
 
@@ -185,9 +187,12 @@ class PowerLoss:
             self.unseen.add(call.name)
         before = self.flushes
         step = _STEPS.get(call.name)
-        if step is not None:
+        if step is not None and self._is_about_it(call):
             step(self, call, _Arguments(call.arguments))
         return self.flushes > before
+
+    def _is_about_it(self, call: Call) -> bool:
+        return self._escaped in call.arguments or call.path.startswith(self._root) or call.name in _ANYWHERE
 
     def open_file(self, call: Call, given: _Arguments) -> None:
         """Make a file where one is made, empty it where it is emptied."""

@@ -46,6 +46,22 @@ def directory_of_lives() -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------- loss of power
 
 
+def must_be_seen(disk: PowerLoss) -> None:
+    """Look whether a store has written files, and in ways that can be judged.
+
+    Args:
+        disk: The disk behind all that the store has done.
+
+    Raises:
+        NotClaimed: It has written no file: its data lies elsewhere.
+        Inconclusive: It has written in ways that no call shows.
+    """
+    if disk.changes == 0:
+        raise NotClaimed("the writing process writes no file below the place that the target names")
+    if disk.unseen:
+        raise Inconclusive(f"the store writes in ways that no call shows: {', '.join(sorted(disk.unseen))}")
+
+
 class PowerTrial:
     """Follows a life call by call, takes the power away, and looks at what a fresh store finds then."""
 
@@ -60,10 +76,10 @@ class PowerTrial:
             atomic: Whether it has written through core's stores over the atomic storage.
         """
         self._ctx = ctx
-        self._atomic = atomic
-        self._target = target
         self._root = root
         self._life = life
+        backend = Target(target).backend(ctx.namespace)
+        self._backend = OverAtomic(backend) if atomic else backend
         self.disk = PowerLoss(root)
         self._facts: Facts = nothing()
 
@@ -74,7 +90,7 @@ class PowerTrial:
             between: At how many flushes at most.
             at: At which acknowledgements, counted from 0; None for each of them.
         """
-        flushes = self._flushes()
+        flushes = self._flushes() if between else []
         chosen = frozenset(self._ctx.random.sample(flushes, min(between, len(flushes))))
         marks = iter(mark for mark in self._life.marks if "step" in mark.fields)
         mark = next(marks, None)
@@ -99,10 +115,7 @@ class PowerTrial:
     def _flushes(self) -> list[int]:
         disk = PowerLoss(self._root)
         flushes = [number for number, call in enumerate(self._life.calls) if disk.apply(call)]
-        if disk.changes == 0:
-            raise NotClaimed("the writing process writes no file below the place that the target names")
-        if disk.unseen:
-            raise Inconclusive(f"the store writes in ways that no call shows: {', '.join(sorted(disk.unseen))}")
+        must_be_seen(disk)
         self._ctx.saw("flushes", len(flushes))
         return flushes
 
@@ -126,9 +139,8 @@ class PowerTrial:
 
     def _found(self, where: str) -> Facts:
         """Read the facts through fresh handles; a store that cannot be read fails the rule."""
-        backend = Target(self._target).backend(self._ctx.namespace)
         try:
-            return found(OverAtomic(backend) if self._atomic else backend)
+            return found(self._backend)
         except (StatebookError, ValueError) as error:
             self._ctx.fail(f"after a loss of power {where}: {type(error).__name__}: {error}")
 
@@ -268,8 +280,7 @@ def _lives(
     for call in good.calls:
         disk.apply(call)
     mine = good.calls[: max(mark.at for mark in good.marks if "step" in mark.fields)]
-    if disk.changes == 0:
-        raise NotClaimed("the writing process writes no file below the place that the target names")
+    must_be_seen(disk)
     _Refused(ctx, good, "on a good disk", calls).check_answers()
     points = [(name, number) for name in calls for number in range(1, sum(call.name == name for call in mine) + 1)]
     chosen = sorted(ctx.random.sample(points, min(_LIVES * ctx.effort, len(points))))
