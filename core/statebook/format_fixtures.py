@@ -161,8 +161,8 @@ class FormatFixtures(ABC):
             records: What `take` gave, in this or an earlier release.
 
         Raises:
-            ValueError: The engine refuses these bytes.
-            BackendUnavailable: The engine does not answer.
+            ValueError: They are no records of this backend; nothing was stored.
+            StatebookError: The engine refuses them, or does not answer.
         """
 
     @abstractmethod

@@ -8,14 +8,14 @@ taken from a range that no other database counts up to; a server counts on from 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from statebook.errors import JournalCorrupt
-from statebook.format_fixtures import FormatFixtures, StoredRecord, pack_row, unpack_row
+from statebook.format_fixtures import Cell, FormatFixtures, StoredRecord, pack_row, unpack_row
 from statebook_backends.mysql.database import Database
 from statebook_backends.mysql.options import MysqlOptions
-from statebook_backends.mysql.transactions import Failed, Transaction
+from statebook_backends.mysql.transactions import Transaction
 
 _OF_JOURNALS: Final = "jid IN (SELECT jid FROM ~thread WHERE namespace = ?)"
 _OF_SLOTS: Final = "sid IN (SELECT sid FROM ~slot WHERE namespace = ?)"
@@ -75,23 +75,26 @@ class MysqlFixtures(FormatFixtures):
         return tuple(found)
 
     def plant(self, records: Sequence[StoredRecord]) -> None:
-        for start in range(0, len(records), _AT_ONCE):
-            self._insert(records[start : start + _AT_ONCE])
+        rows = [(_table_of(record), unpack_row(record.data)) for record in records]
+        if not all(name.isidentifier() for _, row in rows for name in row):
+            raise ValueError("a record of the fixture has no columns of a table")
+        for start in range(0, len(rows), _AT_ONCE):
+            self._insert(rows[start : start + _AT_ONCE])
 
-    def _insert(self, records: Sequence[StoredRecord]) -> None:
+    def _insert(self, rows: Sequence[tuple[str, Mapping[str, Cell]]]) -> None:
         def decide(tx: Transaction) -> None:
-            for record in records:
-                table = record.name.partition("/")[0]
-                row = unpack_row(record.data)
-                if table not in _TABLES or not all(name.isidentifier() for name in row):
-                    raise ValueError(f"there is no table for the record {record.name}")
+            for table, row in rows:
                 marks = ", ".join("?" * len(row))
                 tx.change(f"INSERT INTO ~{table} ({', '.join(row)}) VALUES ({marks})", *row.values())  # noqa: S608
 
-        try:
-            self._database.run(decide, JournalCorrupt, None)
-        except Failed as failed:
-            raise ValueError(f"the database refuses a record of the fixture: {failed}") from failed
+        self._database.run(decide, JournalCorrupt, None)
 
     def close(self) -> None:
         self._database.close()
+
+
+def _table_of(record: StoredRecord) -> str:
+    table = record.name.partition("/")[0]
+    if table not in _TABLES:
+        raise ValueError(f"there is no table for the record {record.name}")
+    return table

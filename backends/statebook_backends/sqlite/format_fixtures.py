@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from statebook.errors import JournalCorrupt
 from statebook.format_fixtures import FormatFixtures, StoredRecord, pack_row, unpack_row
 from statebook_backends.sqlite.database import Session
-from statebook_backends.sqlite.errors import DriverError
 from statebook_backends.sqlite.options import SqliteOptions
 
 if TYPE_CHECKING:
@@ -80,23 +79,23 @@ class SqliteFixtures(FormatFixtures):
         cursor.execute("DELETE FROM thread WHERE namespace = ?", (self._namespace + _BESIDE,))
 
     def plant(self, records: Sequence[StoredRecord]) -> None:
-        def decide(cursor: Cursor) -> ValueError | None:
-            try:
-                for record in records:
-                    table = record.name.partition("/")[0]
-                    if table not in _TABLES:
-                        return ValueError(f"there is no table for the record {record.name}")
-                    row = unpack_row(record.data)
-                    marks = ", ".join("?" * len(row))
-                    names = ", ".join(name for name in row if name.isidentifier())
-                    cursor.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(row.values()))  # noqa: S608
-            except DriverError as error:
-                return ValueError(f"the database refuses a record of the fixture: {error}")
-            return None
+        rows = [(_table_of(record), unpack_row(record.data)) for record in records]
+        if not all(name.isidentifier() for _, row in rows for name in row):
+            raise ValueError("a record of the fixture has no columns of a table")
 
-        refused = self._session.run(decide, JournalCorrupt, None)
-        if refused is not None:
-            raise refused
+        def decide(cursor: Cursor) -> None:
+            for table, row in rows:
+                marks = ", ".join("?" * len(row))
+                cursor.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))  # noqa: S608
+
+        self._session.run(decide, JournalCorrupt, None)
 
     def close(self) -> None:
         self._session.close()
+
+
+def _table_of(record: StoredRecord) -> str:
+    table = record.name.partition("/")[0]
+    if table not in _TABLES:
+        raise ValueError(f"there is no table for the record {record.name}")
+    return table

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from statebook.errors import StatebookError
 from statebook.format_fixtures import (
     CORE,
     FormatFixtures,
@@ -117,6 +118,27 @@ def test_a_fixture_that_is_not_read_as_it_was_written_fails(tmp_path: Path) -> N
     old = make_fixture(Target(url), "0.0.1", "backend")
     result = run_rule(Keeping(url, msgspec.structs.replace(old, records=old.records[:-1])))
     assert result.status is Status.FAIL
+
+
+def test_what_is_no_record_of_a_table_is_refused_and_nothing_is_planted(tmp_path: Path) -> None:
+    backend = load_backend(f"sqlite:///{tmp_path}/store.db?namespace=planted")
+    planter = backend.open_fixtures()
+    assert planter is not None
+    good = StoredRecord("thread/0", pack_row({"jid": 1 << 41, "namespace": "planted", "name": "n"}))
+    for bad in (
+        StoredRecord("sqlite_schema/0", pack_row({"name": "thread"})),
+        StoredRecord("thread/1", pack_row({"jid = 1; --": 1})),
+        StoredRecord("thread/1", b"no row"),
+    ):
+        with pytest.raises(ValueError, match=r"record|JSON"):
+            planter.plant((good, bad))
+    assert planter.take() == ()
+    planter.plant((good,))
+    other = StoredRecord("thread/1", pack_row({"jid": 1 << 42, "namespace": "planted", "name": "other"}))
+    with pytest.raises(StatebookError):
+        planter.plant((other, good))
+    assert [record.data for record in planter.take()] == [good.data]
+    planter.close()
 
 
 def run_rule(target: Target) -> RuleResult:
