@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from statebook_conformance.cli import group
 from statebook_conformance.engine import Engine
@@ -40,3 +41,12 @@ def test_the_history_that_differs_is_kept_and_can_be_repeated(tmp_path: Path) ->
     assert Path(found[1]).parent == tmp_path / "histories"
     assert CliRunner().invoke(group, ["differential", "--replay", found[1], target]).exit_code == 1
     assert CliRunner().invoke(group, ["differential", "--replay", found[1], "memory://good"]).exit_code == 0
+
+
+def test_limits_below_what_a_history_needs_are_no_failure(command: Callable[..., Result]) -> None:
+    result = Engine("made_results:open_narrow", seed=1).run_rule(one_caller)
+    assert result.status is Status.NOT_CLAIMED
+    assert "group_batches_max is 1 of 4" in result.reason
+    done = command("differential", "made_results:open_narrow")
+    assert done.exit_code == 2
+    assert "group_batches_max is 1 of 4" in " ".join(done.output.split())

@@ -6,9 +6,10 @@ Choices follow the model, never a backend, so that one seed makes one history wh
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
+from statebook.capabilities import Limits
 from statebook.keys import SessionKey, StateKey, ThreadKey
 from statebook.model import SlotKind
 from statebook_conformance.differential import steps as do
@@ -76,6 +77,29 @@ _WEIGHTS: Final[dict[str, int]] = {
     "list_sessions": 4,
     "reopen": 1,
 }
+
+
+NEEDED: Final[Mapping[str, int]] = {
+    "value_bytes_max": 256,
+    "list_bytes_max": 64 * 1024,
+    "batch_events_max": 4,
+    "batch_bytes_max": 4 * 1024,
+    "group_batches_max": 4,
+}
+"""What a history takes for granted of a backend's limits."""
+
+
+def too_small(limits: Limits) -> tuple[str, ...]:
+    """The limits of a backend that are below what a history needs.
+
+    Args:
+        limits: The limits.
+
+    Returns:
+        A few words for each; none where any history fits.
+    """
+    declared = {name: int(getattr(limits, name)) for name in NEEDED}
+    return tuple(f"{name} is {declared[name]} of {least}" for name, least in NEEDED.items() if declared[name] < least)
 
 
 def make_history(seed: int, length: int) -> tuple[do.Step, ...]:

@@ -11,6 +11,7 @@ from statebook.errors import (
     CursorConflict,
     CursorFenced,
     CursorInvalid,
+    InvalidConfiguration,
     StatebookError,
     VersionConflict,
     WriterBusy,
@@ -42,6 +43,7 @@ from statebook_conformance.differential.answers import (
     shown,
 )
 from statebook_conformance.differential.labels import HeadWatch, Incarnations, Ranks
+from statebook_conformance.differential.make import too_small
 from statebook_conformance.differential.patient import PatientCaller
 from statebook_conformance.target import Target
 
@@ -66,12 +68,17 @@ class StorePlayer:
             timeout_s: How long a step may take, in seconds, before it counts as hung.
 
         Raises:
+            InvalidConfiguration: Its limits are below what a history needs.
             StatebookError: It cannot be opened.
         """
         self.shown = target.shown
         self._backend = target.backend(f"differential-{secrets.token_hex(8)}")
         self._journals = [self._backend.open_journal() for _ in range(do.HANDLES)]
         self._states = [self._backend.open_state() for _ in range(do.HANDLES)]
+        small = too_small(self._journals[0].capabilities.limits)
+        if small:
+            self._close()
+            raise InvalidConfiguration(f"{self.shown}: a history needs larger limits: {', '.join(small)}")
         self._journal = JournalPlayer()
         self._state = StatePlayer()
         self._caller = PatientCaller(timeout_s)

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from statebook_conformance.context import Context
+from statebook_conformance.context import Context, NotClaimed
 from statebook_conformance.differential import steps as do
-from statebook_conformance.differential.make import make_history
+from statebook_conformance.differential.make import make_history, too_small
 from statebook_conformance.differential.run import Shrunk, differing, play, shrink
 from statebook_conformance.rule import rule
 
@@ -46,6 +46,9 @@ def one_caller(ctx: Context) -> None:
     Claims, appends, retries, overlaps, groups, settlements, cursors, trims, deletes, state, lists and listings, in
     random order; at the end everything is looked at. A history that differs is reduced to the fewest steps.
     """
+    small = too_small(ctx.capabilities.limits)
+    if small:
+        raise NotClaimed(f"histories need more than the declared limits: {', '.join(small)}")
     for number in range(HISTORIES * ctx.effort):
         seed = ctx.random.randrange(1 << 31)
         history = make_history(seed, STEPS)

@@ -9,12 +9,14 @@ from typing import Final, get_args
 import msgspec
 import pytest
 
+from statebook.capabilities import Limits
+from statebook.codec import encode_batch
 from statebook.keys import ThreadKey
-from statebook.model import JournalHead
+from statebook.model import JournalHead, SlotKind
 from statebook_conformance.differential import steps as do
 from statebook_conformance.differential.answers import answer_of, text_of
 from statebook_conformance.differential.labels import TRIMMED, HeadWatch, Incarnations, Ranks
-from statebook_conformance.differential.make import make_history
+from statebook_conformance.differential.make import NEEDED, make_history, too_small
 from statebook_conformance.differential.model import ModelPlayer
 from statebook_conformance.differential.patient import PatientCaller
 
@@ -66,6 +68,32 @@ def test_histories_contain_every_call_with_every_answer_that_matters() -> None:
     assert set(seen) == every
     for name, wanted in SEEN.items():
         assert wanted <= seen[name], name
+
+
+def test_histories_need_no_larger_limits_than_they_say() -> None:
+    used: dict[str, int] = dict.fromkeys(NEEDED, 0)
+    model = ModelPlayer()
+    for step in (step for seed in range(10) for step in make_history(seed, 1_500)):
+        if isinstance(step, (do.AppendList, do.ReplaceList)):
+            model.play(step)
+            items = model.state.live.get((step.slot, SlotKind.LIST), ((), 0))[0]
+            used["list_bytes_max"] = max(used["list_bytes_max"], sum(len(item.encode()) for item in items))
+        sendings: tuple[do.Sending, ...] = ()
+        if isinstance(step, do.Append):
+            sendings = (step.sending,)
+        elif isinstance(step, do.AppendMany):
+            sendings = step.sendings
+            used["group_batches_max"] = max(used["group_batches_max"], len(sendings))
+        for sending in sendings:
+            batch = sending.batch.batch()
+            used["batch_events_max"] = max(used["batch_events_max"], len(batch.events))
+            used["batch_bytes_max"] = max(used["batch_bytes_max"], len(encode_batch(batch)))
+            used["value_bytes_max"] = max(used["value_bytes_max"], *(len(event.payload) for event in batch.events))
+    assert all(used[name] <= NEEDED[name] for name in NEEDED), used
+    assert used["batch_events_max"] == NEEDED["batch_events_max"]
+    assert used["group_batches_max"] == NEEDED["group_batches_max"]
+    assert too_small(Limits()) == ()
+    assert too_small(Limits(batch_events_max=3)) == ("batch_events_max is 3 of 4",)
 
 
 def test_a_history_comes_back_from_its_file(tmp_path: Path) -> None:
