@@ -343,7 +343,7 @@ class Context:
         self.histories.append((checker, history.digest()))
         if verdict.answer is Answer.NO:
             facts = "; ".join(f"{fact.promise}: {fact.sentence}" for fact in verdict.facts[:5])
-            raise RuleFailure(f"{facts}{self._keep_history(history)}")
+            raise RuleFailure(f"{facts}{self.keep(history)}")
         if verdict.answer is Answer.UNKNOWN:
             if decisive:
                 raise Inconclusive(f"checker {checker}: {verdict.reason}")
@@ -355,7 +355,15 @@ class Context:
         """The header of a history of this rule, with which it can be replayed."""
         return Header(seed=self.seed, rule=self.rule_id, checker=checker, params=dict(params or {}))
 
-    def _keep_history(self, history: History) -> str:
+    def keep(self, history: History) -> str:
+        """Keep a history of a failure for the report and for replay, where there is a place for it.
+
+        Args:
+            history: The history.
+
+        Returns:
+            What to add to the fact: where it is, and the command that judges it again; empty where it was not kept.
+        """
         if self.out is None:
             return ""
         path = self.out / "histories" / f"{self.rule_id}-{self.seed}.jsonl"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -11,9 +11,9 @@ import msgspec
 
 from statebook.capabilities import Sharing
 from statebook.errors import BackendUnavailable, OutcomeUnknown, StatebookError
-from statebook.model import Batch, WriterClaim
 from statebook_conformance.acts import EVERY, WRITES, Act, Appending, Listing, Reading, Saving, World
 from statebook_conformance.context import Context, Inconclusive, NotClaimed
+from statebook_conformance.fault_clients import FaultyWriter, kept, settle_accounts
 from statebook_conformance.faults.network import Network
 from statebook_conformance.faults.plans import (
     NO_FAULT,
@@ -27,9 +27,10 @@ from statebook_conformance.faults.plans import (
     reset,
     seeded,
 )
+from statebook_conformance.journal_clients import judge, make
 from statebook_conformance.past import Observer
 from statebook_conformance.rule import rule
-from statebook_conformance.scenes import make_batch, names, read_all, thread
+from statebook_conformance.scenes import thread
 
 _HTTP: Final = b" HTTP/1."
 _MESSAGES_MAX: Final = 40
@@ -37,7 +38,7 @@ _DEADLINE_S: Final = 75.0
 _NEXT_S: Final = 15.0
 _STORM_BATCHES: Final = 25
 _STORM_WRITERS: Final = 4
-_STORM_TRIES: Final = 400
+_STORM_S: Final = 60.0
 
 
 def _warm(ctx: Context, network: Network, acts: Sequence[Act]) -> None:
@@ -312,46 +313,6 @@ def slow_network(ctx: Context) -> None:
 # ---------------------------------------------------------------------------------------------------------- a storm
 
 
-class _Sender:
-    """Appends through a network that fails, and keeps account of what it was told."""
-
-    def __init__(self, ctx: Context, number: int) -> None:
-        self.ctx, self.key = ctx, thread(f"storm-{number}")
-        self.journal = ctx.open_journal()
-        self.acked: list[tuple[int, str]] = []
-        self.claim: WriterClaim = self.journal.claim(self.key, "writer")
-
-    def run(self) -> None:
-        for number in range(_STORM_BATCHES * self.ctx.effort):
-            self._send(make_batch(f"b{number}", 1 + number % 3, size=(0, 500, 9_000)[number % 3]))
-
-    def _send(self, batch: Batch) -> None:
-        base = len(self.acked)
-        for tries in range(_STORM_TRIES):
-            try:
-                receipt = self.journal.append(self.claim, batch, base)
-            except BackendUnavailable:
-                self.ctx.saw("refused")
-            except OutcomeUnknown:
-                self.ctx.saw("unknown")
-                if tries % 2:
-                    self._settle(batch, base)
-            else:
-                self.ctx.equal(receipt.last_seq, base + len(batch.events), f"the receipt of {batch.batch_id}")
-                self.acked += [(base + at, event.event_id) for at, event in enumerate(batch.events, 1)]
-                return
-        self.ctx.fail(f"batch {batch.batch_id} has no outcome after {_STORM_TRIES} attempts")
-
-    def _settle(self, batch: Batch, base: int) -> None:
-        try:
-            receipt = self.journal.settle(self.claim, batch.batch_id, base)
-        except (BackendUnavailable, OutcomeUnknown):
-            return
-        self.ctx.saw("settled")
-        if receipt is not None:
-            self.ctx.equal(receipt.first_seq, base + 1, f"where settle finds {batch.batch_id}")
-
-
 @rule(
     "APPEND-1.storm",
     level=3,
@@ -367,15 +328,20 @@ def storm(ctx: Context) -> None:
     Cases: 43, 44, 54.
     """
     network = ctx.network()
-    senders = [_Sender(ctx, number) for number in range(_STORM_WRITERS)]
+    recorder = ctx.recorder()
+    writers = [FaultyWriter(ctx, recorder, thread(f"storm-{n}"), patience_s=_STORM_S) for n in range(_STORM_WRITERS)]
     faults = (cut_reply(), cut_reply(after=5), cut_request(), cut_request(after=30), reset(), delay(0.005))
     network.fates.follow(seeded(ctx.random, faults, rate=0.15))
-    calls: list[Callable[[], None]] = [sender.run for sender in senders]
-    ctx.threads(calls, timeout_s=120.0)
+    with kept(ctx, recorder):
+        ctx.threads([partial(_send, writer, _STORM_BATCHES * ctx.effort) for writer in writers], timeout_s=120.0)
     network.fates.follow(None)
     network.disconnect()
     ctx.saw("faults", network.counts.faults)
     journal = ctx.open_journal()
-    for sender in senders:
-        ctx.equal(names(read_all(ctx, journal, sender.key)), sender.acked, f"events of {sender.key.thread_id}")
-        ctx.equal(journal.verify(sender.key, deep=True).findings, (), f"findings in {sender.key.thread_id}")
+    judged = partial(judge, ctx, recorder)
+    settle_accounts(writers, journal, judged)
+
+
+def _send(writer: FaultyWriter, batches: int) -> None:
+    for number in range(batches):
+        writer.send(make(f"b{number}", 1 + number % 3))

@@ -9,11 +9,13 @@ from functools import partial
 from typing import Final, TypeVar
 
 from statebook.capabilities import Durability, Sharing
-from statebook.errors import BackendUnavailable, JournalRegressed, OutcomeUnknown, VersionConflict
+from statebook.errors import BackendUnavailable, OutcomeUnknown, VersionConflict
 from statebook.keys import StateKey
-from statebook.model import Batch, WriterClaim
 from statebook_conformance.acts import EVERY, Act, Appending, Saving, World
+from statebook_conformance.checkers.recorder import Recorder
 from statebook_conformance.context import Context
+from statebook_conformance.fault_clients import FaultyWriter, kept, settle_accounts
+from statebook_conformance.journal_clients import judge, make
 from statebook_conformance.past import Observer
 from statebook_conformance.rule import rule
 from statebook_conformance.scenes import make_batch, names, read_all, thread
@@ -31,30 +33,21 @@ _WAIT_S: Final = 60.0
 class _Writer:
     """Appends and saves until it is told to stop; what the server's end leaves open, it settles."""
 
-    def __init__(self, ctx: Context, number: int) -> None:
+    def __init__(self, ctx: Context, recorder: Recorder, number: int) -> None:
         self.ctx = ctx
-        self.key, self.slot = thread(f"writer-{number}"), StateKey("user", f"writer-{number}", "document")
-        self.journal, self.state = ctx.open_journal(), ctx.open_state()
-        self.acked: list[tuple[int, str]] = []
-        self.answers = self.number = 0
-        self.claim: WriterClaim = self.journal.claim(self.key, "writer")
+        self.appends = FaultyWriter(ctx, recorder, thread(f"writer-{number}"), patience_s=_BACK_S)
+        self.slot = StateKey("user", f"writer-{number}", "document")
+        self.state = ctx.open_state()
+        self.answers = self.number = self.saved = 0
         self.version = self.state.save(self.slot, b"0")
-        self.saved = 0
 
     def run(self, stop: threading.Event) -> None:
         """Go on until told to stop."""
         while not stop.is_set():
             self.number += 1
-            number = self.number
-            self._append(make_batch(f"b{number}", 1 + number % 3, size=(0, 700, 9_000)[number % 3]))
-            self._save(number)
+            self.appends.send(make(f"b{self.number}", 1 + self.number % 3))
+            self._save(self.number)
             self.answers += 1
-
-    def _append(self, batch: Batch) -> None:
-        base = len(self.acked)
-        receipt = _until_known(self.ctx, lambda: self.journal.append(self.claim, batch, base), "append")
-        self.ctx.equal(receipt.last_seq, base + len(batch.events), f"the receipt of {batch.batch_id}")
-        self.acked += [(base + at, event.event_id) for at, event in enumerate(batch.events, 1)]
 
     def _save(self, number: int) -> None:
         def save() -> int:
@@ -84,8 +77,6 @@ def _until_known(ctx: Context, call: Callable[[], T], what: str) -> T:
             ctx.saw("refused")
             last = str(error)
             time.sleep(0.02)
-        except JournalRegressed as error:
-            ctx.fail(f"{what}: acknowledged events are gone after the server's end: {error}")
     return ctx.fail(f"{what} is refused for {_BACK_S:g} s after the server's end: {last}")
 
 
@@ -104,7 +95,8 @@ def server_killed(ctx: Context) -> None:
     The writers go on with their handles and claims. Cases: 26, 43, 54.
     """
     server = ctx.server
-    writers = [_Writer(ctx, number) for number in range(_WRITERS)]
+    recorder = ctx.recorder()
+    writers = [_Writer(ctx, recorder, number) for number in range(_WRITERS)]
     for _ in range(_KILLS * ctx.effort):
         stop = threading.Event()
         before = [writer.answers for writer in writers]
@@ -122,14 +114,14 @@ def server_killed(ctx: Context) -> None:
                 stop.set()
 
         calls: list[Callable[[], None]] = [kill, *(partial(writer.run, stop) for writer in writers)]
-        ctx.threads(calls, timeout_s=_BACK_S * 2)
-    journal, state = ctx.open_journal(), ctx.open_state()
+        with kept(ctx, recorder):
+            ctx.threads(calls, timeout_s=_BACK_S * 2)
+    state = ctx.open_state()
     for writer in writers:
         ctx.saw("answers", writer.answers)
-        ctx.equal(names(read_all(ctx, journal, writer.key)), writer.acked, f"events of {writer.key.thread_id}")
-        ctx.equal(journal.verify(writer.key, deep=True).findings, (), f"findings in {writer.key.thread_id}")
         saved = state.load(writer.slot)
         ctx.equal(None if saved is None else saved.value, b"%d" % writer.saved, "the document that was saved last")
+    settle_accounts([writer.appends for writer in writers], ctx.open_journal(), partial(judge, ctx, recorder))
 
 
 def _wait_for(ctx: Context, ready: Callable[[], bool]) -> None:
