@@ -9,7 +9,7 @@ from typing import Final, Literal
 from statebook.capabilities import Capabilities
 from statebook.codec import decode_event_ids, decode_wanted
 from statebook.errors import JournalNotFound, StatebookError
-from statebook.ids import new_nonce
+from statebook.ids import new_local_nonce, new_nonce
 from statebook.journal import ThreadJournalStore
 from statebook.keys import ThreadKey, ThreadScope, check_id
 from statebook.model import (
@@ -59,15 +59,23 @@ _LIMITS: Final = CAPABILITIES.limits
 class MemoryThreadJournalStore(ThreadJournalStore):
     """Journals in dictionaries; each call is judged and applied under the lock (CLAIM-2, APPEND-2)."""
 
-    def __init__(self, options: MemoryOptions, *, new_nonce: Callable[[], str] = new_nonce) -> None:
+    def __init__(
+        self,
+        options: MemoryOptions,
+        *,
+        new_nonce: Callable[[], str] = new_nonce,
+        new_write_nonce: Callable[[], str] = new_local_nonce,
+    ) -> None:
         """Open the store.
 
         Args:
             options: Name and namespace.
-            new_nonce: Where nonces and journal ids come from.
+            new_nonce: Where the nonces of claims and cursors, and journal ids, come from.
+            new_write_nonce: Where the nonces of appends come from.
         """
         self._options = options
         self._new_nonce = new_nonce
+        self._new_write_nonce = new_write_nonce
         self._data: MemoryData | None = SHARED.enter(options.name, options.namespace)
 
     @property
@@ -155,10 +163,12 @@ class MemoryThreadJournalStore(ThreadJournalStore):
         placed = journal.receipts.get(batch.batch_id)
         overlap = journal.window.overlap(batch.event_ids)
         if placed is None and overlap is None and admits(head, claim, base_seq):
-            return journal.take_up(batch, extended(head, batch, self._new_nonce()))
+            return journal.take_up(batch, extended(head, batch, self._new_write_nonce()))
         if overlap is None and base_seq < head.last_seq:
             overlap = _overlap_at(journal, batch, base_seq)
-        decision = plan_append(head, claim, batch, base_seq, placed=placed, overlap=overlap, nonce=self._new_nonce())
+        decision = plan_append(
+            head, claim, batch, base_seq, placed=placed, overlap=overlap, nonce=self._new_write_nonce()
+        )
         if isinstance(decision, Commit):
             return journal.take_up(batch, decision.state)
         return decision.answer if isinstance(decision, Done) else decision.error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 from statebook.capabilities import Capabilities
 from statebook.contention import Rests
 from statebook.errors import JournalCorrupt, JournalNotFound, OutcomeUnknown, StatebookError
-from statebook.ids import new_nonce
+from statebook.ids import new_local_nonce, new_nonce
 from statebook.journal import ThreadJournalStore
 from statebook.keys import ThreadKey, ThreadScope, check_id
 from statebook.model import (
@@ -73,12 +73,19 @@ class SqliteThreadJournalStore(ThreadJournalStore):
     their own; the write-ahead log keeps them and the writer out of each other's way (CLAIM-7).
     """
 
-    def __init__(self, options: SqliteOptions, *, new_nonce: Callable[[], str] = new_nonce) -> None:
+    def __init__(
+        self,
+        options: SqliteOptions,
+        *,
+        new_nonce: Callable[[], str] = new_nonce,
+        new_write_nonce: Callable[[], str] = new_local_nonce,
+    ) -> None:
         """Open the store.
 
         Args:
             options: What to open.
-            new_nonce: Where nonces and journal ids come from.
+            new_nonce: Where the nonces of claims and cursors, and journal ids, come from.
+            new_write_nonce: Where the nonces of appends come from.
 
         Raises:
             InvalidConfiguration: The place or the file cannot be used; nothing was changed (ERR-6).
@@ -88,6 +95,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
         self._session = Session(options)
         self._namespace = options.namespace
         self._new_nonce = new_nonce
+        self._new_write_nonce = new_write_nonce
         self._limits = self._session.capabilities.limits
         self._heads = self._session.database.heads
         self._rests = Rests()  # SQLite's lock goes to whoever asks at the right moment
@@ -159,7 +167,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
         check_seq(base_seq, "base_seq")
         database = self._session.database
         frozen = freeze(batch, self._limits, claim.key)
-        operation = Append(self._heads, self._namespace, claim, frozen, base_seq, self._new_nonce)
+        operation = Append(self._heads, self._namespace, claim, frozen, base_seq, self._new_write_nonce)
         database.writer.run(operation)
         if operation.error is not None:
             raise operation.error
@@ -179,7 +187,9 @@ class SqliteThreadJournalStore(ThreadJournalStore):
             except StatebookError as error:
                 outcomes.append(error)
                 continue
-            operation = Append(self._heads, self._namespace, request.claim, frozen, request.base_seq, self._new_nonce)
+            operation = Append(
+                self._heads, self._namespace, request.claim, frozen, request.base_seq, self._new_write_nonce
+            )
             outcomes.append(operation)
             operations.append(operation)
         if operations:
