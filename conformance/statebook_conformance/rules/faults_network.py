@@ -11,7 +11,8 @@ import msgspec
 
 from statebook.capabilities import Sharing
 from statebook.errors import BackendUnavailable, OutcomeUnknown, StatebookError
-from statebook_conformance.acts import EVERY, WRITES, Act, Appending, Listing, Reading, Saving, World
+from statebook_conformance.acts import Act, Appending, World
+from statebook_conformance.acts_all import EVERY, WRITES, Listing, Reading, Saving
 from statebook_conformance.context import Context, Inconclusive, NotClaimed
 from statebook_conformance.fault_clients import FaultyWriter, kept, settle_accounts
 from statebook_conformance.faults.network import Network
@@ -91,7 +92,7 @@ def _swept(ctx: Context, kinds: Sequence[type[Act]], faults: Sequence[Plan]) -> 
 def lost_reply(ctx: Context) -> None:
     """The reply to any message of any write is lost or cut: the outcome is told as it is, and the next call works.
 
-    Cases: 43, 44, 54.
+    Cases: 32, 43, 44.
     """
     _swept(ctx, WRITES, (cut_reply(), cut_reply(after=7)))
 
@@ -108,7 +109,7 @@ def lost_reply(ctx: Context) -> None:
 def lost_request(ctx: Context) -> None:
     """Any message of any write is cut, whole or behind some bytes, or reset: absent or unknown, and the next works.
 
-    Cases: 43, 54.
+    Cases: 32, 43.
     """
     _swept(ctx, WRITES, (cut_request(), cut_request(after=21), reset()))
 
@@ -125,7 +126,7 @@ def lost_request(ctx: Context) -> None:
 def lost_page(ctx: Context) -> None:
     """Replies to reads are cut at many places: what comes back is right, or the read is refused; never less.
 
-    Cases: 26.
+    Cases: 32.
     """
     observer = Observer(ctx)
     network = ctx.network()
@@ -191,7 +192,7 @@ def sent_once(ctx: Context) -> None:
 def http_answers(ctx: Context) -> None:
     """A server that speaks HTTP answers a message with 409, 500, 503 once: nothing is lost, doubled or taken for done.
 
-    Where the server speaks something else, the rule is not claimed. Cases: 44.
+    Where the server speaks something else, the rule is not claimed. Cases: 45.
     """
     observer = Observer(ctx)
     network = ctx.network()
@@ -220,7 +221,7 @@ def http_answers(ctx: Context) -> None:
 def killed_between_calls(ctx: Context) -> None:
     """All connections end between two calls: the next call, of any kind, works without an error.
 
-    Cases: 54.
+    Cases: 32.
     """
     observer = Observer(ctx)
     network = ctx.network()
@@ -248,7 +249,7 @@ def killed_between_calls(ctx: Context) -> None:
 def black_hole_(ctx: Context) -> None:
     """Nothing comes back any more: each call ends within its time-out with the right outcome, and then the next works.
 
-    First the requests still arrive, then they do not. The bound is 75 s a call. Cases: 54.
+    First the requests still arrive, then they do not. The bound is 75 s a call. Cases: 44.
     """
     observer = Observer(ctx)
     network = ctx.network()
@@ -325,7 +326,7 @@ def slow_network(ctx: Context) -> None:
 def storm(ctx: Context) -> None:
     """Four writers behind a network that fails at random: what was acknowledged is there, once, in order, and no more.
 
-    Cases: 43, 44, 54.
+    Cases: 32, 43, 44.
     """
     network = ctx.network()
     recorder = ctx.recorder()

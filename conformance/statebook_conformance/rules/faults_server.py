@@ -11,7 +11,8 @@ from typing import Final, TypeVar
 from statebook.capabilities import Durability, Sharing
 from statebook.errors import BackendUnavailable, OutcomeUnknown, VersionConflict
 from statebook.keys import StateKey
-from statebook_conformance.acts import EVERY, Act, Appending, Saving, World
+from statebook_conformance.acts import Act, Appending, World
+from statebook_conformance.acts_all import EVERY, Saving
 from statebook_conformance.checkers.recorder import Recorder
 from statebook_conformance.context import Context
 from statebook_conformance.fault_clients import FaultyWriter, kept, settle_accounts
@@ -92,7 +93,7 @@ def _until_known(ctx: Context, call: Callable[[], T], what: str) -> T:
 def server_killed(ctx: Context) -> None:
     """Kill -9 the server under four writers, and start it again: what it had acknowledged is there, once, in order.
 
-    The writers go on with their handles and claims. Cases: 26, 43, 54.
+    The writers go on with their handles and claims. Cases: 26, 32, 43.
     """
     server = ctx.server
     recorder = ctx.recorder()
@@ -144,7 +145,7 @@ def _wait_for(ctx: Context, ready: Callable[[], bool]) -> None:
 def server_restarted(ctx: Context) -> None:
     """The server is shut down and started again: calls meanwhile are refused in time, and then every handle goes on.
 
-    Claims, cursors, versions and bases from before hold. Cases: 54.
+    Claims, cursors, versions and bases from before hold. Cases: 32.
     """
     observer = Observer(ctx)
     acts = [kind(World(ctx, observer)) for kind in EVERY]
@@ -187,7 +188,7 @@ def _meanwhile(act: Act) -> tuple[bool, float, Act]:
 def server_paused(ctx: Context) -> None:
     """The server stands still (SIGSTOP) during calls, which end in time; it goes on, and late requests land or not.
 
-    Settling tells the truth for ever after, and nothing is there twice. Cases: 44, 54.
+    Settling tells the truth for ever after, and nothing is there twice. Cases: 44.
     """
     server = ctx.server
     observer = Observer(ctx)
