@@ -33,15 +33,19 @@ class Driver(Protocol):
 
     def first(self) -> tuple[bytes, int]:
         """The first packet of an answer, and the number that the next one must have; an error packet is raised."""
+        ...
 
     def read(self, size: int) -> bytes:
         """So many bytes, or the error for a lost connection."""
+        ...
 
     def refused(self, packet: bytes) -> NoReturn:
         """Raise the error that the server answered."""
+        ...
 
     def broken(self, what: str) -> NoReturn:
         """Close the connection, and raise the error for a lost one: what came is no answer."""
+        ...
 
 
 class Packets:

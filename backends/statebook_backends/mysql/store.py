@@ -6,7 +6,7 @@ import select
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 import pymysql  # type: ignore[import-untyped]
@@ -157,6 +157,14 @@ class Link:
 
 class _Connection(Connection):  # type: ignore[misc]
     """The driver's connection, with what `Packets` needs: calls that it has always had, for those who extend it."""
+
+    if TYPE_CHECKING:
+        _sock: socket.socket
+        _next_seq_id: int
+
+        def _execute_command(self, command: int, sql: bytes) -> None: ...
+
+        def _force_close(self) -> None: ...
 
     def read_ahead(self) -> None:
         """Read larger pieces from the socket, once signed in: then nothing is on its way."""

@@ -25,9 +25,11 @@ class Socket(Protocol):
 
     def recv(self, size: int, /) -> bytes:
         """Some bytes, or none where the other side has closed."""
+        ...
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """The same, into a buffer."""
+        """The same, into a buffer; gives how many."""
+        ...
 
 
 class BadReply(OSError):

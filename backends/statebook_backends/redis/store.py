@@ -41,6 +41,7 @@ class Driver(Protocol):
 
     def opened(self) -> tuple[socket, Callable[[str], DriverError]]:
         """Its socket, with nothing on its way, and what turns the text of an error reply into the driver's error."""
+        ...
 
     def can_read(self, timeout: float = 0) -> bool:
         """Whether something is there to read, or the other side has gone."""

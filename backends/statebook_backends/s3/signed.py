@@ -33,9 +33,20 @@ _PORTS: Final = {"http": 80, "https": 443}
 class Frozen(Protocol):
     """Credentials of one moment."""
 
-    access_key: str
-    secret_key: str
-    token: str | None
+    @property
+    def access_key(self) -> str:
+        """The public part."""
+        ...
+
+    @property
+    def secret_key(self) -> str:
+        """The secret."""
+        ...
+
+    @property
+    def token(self) -> str | None:
+        """The token of a session, or None."""
+        ...
 
 
 class Credentials(Protocol):
@@ -43,6 +54,7 @@ class Credentials(Protocol):
 
     def get_frozen_credentials(self) -> Frozen:
         """Those of this moment."""
+        ...
 
 
 class _Base(msgspec.Struct, frozen=True):
