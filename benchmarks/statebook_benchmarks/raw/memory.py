@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Lock
+from typing import Final
 
 from statebook import StoreUrl
 from statebook_benchmarks.raw.engine import RawEngine, RawLane, refused
+
+_KEPT: Final = 2_048
+"""How many batches a thread keeps: at millions of appends a second all of them would fill the machine's memory."""
 
 
 class MemoryEngine(RawEngine):
@@ -41,7 +45,10 @@ class _Lane(RawLane):
             head = engine.heads[thread]
             if head[0] != 1:
                 raise refused()
-            engine.batches[thread].append(body)
+            batches = engine.batches[thread]
+            if len(batches) >= _KEPT:
+                batches.clear()
+            batches.append(body)
             head[1] += 1
 
     def append_group(self, bodies: Sequence[bytes]) -> None:
