@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from statebook.atomic import AtomicJournalStorage
 from statebook.capabilities import Capabilities, Durability, Feature, Sharing
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 _Store = TypeVar("_Store", AtomicJournalStorage, ThreadJournalStore, AgentStateStore, Medium)
+
+_CLOSE_S: Final = 30.0
 
 
 class RuleFailure(Exception):
@@ -382,19 +384,28 @@ class Context:
         problems: list[str] = []
         for child in self._children:
             child.end()
-        for store in reversed(self._opened):
-            try:
-                store.close()
-            except Exception as error:  # noqa: BLE001 - any error of close() is a finding
-                problems.append(f"close() raised {type(error).__name__}: {error}")
-        problems.extend(problem for other in self._others for problem in other.close())
-        for network in self._networks:
+        for network in self._networks:  # first, so that calls that still wait for an answer end
             network.close()
+        for store in reversed(self._opened):
+            problems.extend(_closing(store.close))
+        problems.extend(problem for other in self._others for problem in other.close())
         try:
             self.backend.destroy_namespace()
         except (StatebookError, OutcomeUnknown) as error:
             problems.append(f"the namespace could not be removed: {error}")
         return tuple(problems)
+
+
+def _closing(close: Callable[[], None]) -> Iterator[str]:
+    """Close a store, and give what was wrong with that."""
+    from statebook_conformance.together import HungError, run_together
+
+    try:
+        run_together([close], timeout_s=_CLOSE_S)
+    except HungError:
+        yield f"close() did not come back within {_CLOSE_S:g} s"
+    except Exception as error:  # noqa: BLE001 - any error of close() is a finding
+        yield f"close() raised {type(error).__name__}: {error}"
 
 
 def _short(value: object, limit: int = 300) -> str:

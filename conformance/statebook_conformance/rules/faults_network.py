@@ -35,7 +35,7 @@ from statebook_conformance.scenes import thread
 
 _HTTP: Final = b" HTTP/1."
 _MESSAGES_MAX: Final = 40
-_DEADLINE_S: Final = 75.0
+_DEADLINE_S: Final = 60.0
 _NEXT_S: Final = 15.0
 _STORM_BATCHES: Final = 25
 _STORM_WRITERS: Final = 4
@@ -249,7 +249,7 @@ def killed_between_calls(ctx: Context) -> None:
 def black_hole_(ctx: Context) -> None:
     """Nothing comes back any more: each call ends within its time-out with the right outcome, and then the next works.
 
-    First the requests still arrive, then they do not. The bound is 75 s a call. Cases: 44.
+    First the requests still arrive, then they do not. The bound is 60 s a call. Cases: 44.
     """
     observer = Observer(ctx)
     network = ctx.network()
