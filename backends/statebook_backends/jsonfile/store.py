@@ -42,6 +42,8 @@ _LIMITS: Final = Limits()
 _HEADER_READ: Final = 512
 _DIRECTORIES_MAX: Final = 128
 """How many directories of scopes are kept open."""
+_HEADS_MAX: Final = 64
+"""How many heads that were written here, and marks beside them, are kept open."""
 _COMMITS_AT_ONCE: Final = 8
 _WALKS_MAX: Final = 64
 """How often a walk begins again because another process removed an empty directory under it."""
@@ -73,7 +75,7 @@ class _Opened:
         self.locks = locks
         self.lock = Lock()
         self.scopes: OrderedDict[str, Directory] = OrderedDict()
-        self.heads: dict[str, tuple[File, HeadHeader]] = {}
+        self.heads: OrderedDict[str, tuple[File, HeadHeader]] = OrderedDict()
 
     def get(self, scope: str) -> Directory | None:
         with self.lock:
@@ -97,8 +99,12 @@ class _Opened:
 
     def keep(self, scope: str, head: File, header: HeadHeader) -> None:
         with self.lock:
-            if scope in self.scopes:
-                self.heads[scope] = head, header
+            if scope not in self.scopes:
+                return
+            self.heads[scope] = head, header
+            if len(self.heads) > _HEADS_MAX:
+                gone, _ = self.heads.popitem(last=False)
+                self.scopes[gone].forget_marks()
 
     def header(self, scope: str, directory: Directory) -> HeadHeader | None:
         """The header of the head file, or None where there is none; called under the scope's lock.

@@ -258,6 +258,10 @@ class Directory:
         self._marks.pop(name, None)
         self.remove(name)
 
+    def forget_marks(self) -> None:
+        """Close the marks; where one stands, its writer removes the file instead of changing its mode."""
+        self._marks.clear()
+
     def has_mark(self, name: str) -> bool:
         """Tell whether a mark stands."""
         found = self._stat(name)

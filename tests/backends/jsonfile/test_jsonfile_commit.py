@@ -398,3 +398,17 @@ def test_without_flushes_a_group_starts_no_threads(root: Path) -> None:
     store = JsonFileAtomicJournalStorage(JsonFileOptions(path=str(root), durability="process"))
     assert store.commits_at_once == 1
     store.close()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux shows the open files")
+def test_a_store_keeps_few_files_open_however_many_scopes_it_writes(open_store: Any) -> None:
+    store = open_store()
+    tokens: dict[str, str] = {}
+    before = len(os.listdir("/proc/self/fd"))
+    for turn in range(2):
+        for number in range(200):
+            scope = f"t/_n/agent/session/thread{number}"
+            tokens[scope] = committed(store, scope, tokens.get(scope), b"%d" % turn)
+    opened = len(os.listdir("/proc/self/fd")) - before
+    assert opened <= 128 + 2 * 64 + 64  # directories, heads with their marks, locks
+    assert all(store.read_head(scope).data == b"1" for scope in tokens)
