@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import queue
 import re
 import tempfile
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 from rich.console import Console
@@ -21,16 +21,25 @@ from rich.table import Table
 from statebook_conformance.engine import Engine
 from statebook_conformance.mutants.gallery import all_mutants
 from statebook_conformance.mutants.mutant import Mutant
+from statebook_conformance.processes import Child, ChildError
 from statebook_conformance.rule import Rule
 from statebook_conformance.rules import all_rules
 from statebook_conformance.services.provide import ALL_NAMES, ServiceUnavailable, provide
 from statebook_conformance.statuses import Status
+from statebook_conformance.together import run_together
+
+if TYPE_CHECKING:
+    from statebook_conformance.checkers.history import JsonValue
+    from statebook_conformance.child import ChildContext
 
 KILLED: Final = frozenset({Status.FAIL, Status.FLAKY})
 """The statuses with which a rule has killed a mutant."""
 
-_JOBS_EACH: Final = 8
-"""How many jobs a process runs at about, before it makes place for a fresh one."""
+_JOBS_EACH: Final = 12
+"""How many jobs a process runs before it makes place for a fresh one."""
+_JOB_S: Final = 900.0
+_ALL_S: Final = 7_200.0
+_SAY_S: Final = 15.0
 
 SEEDS_MAX: Final = 3
 """With how many seeds a rule may look for a mutant's race: that it can fail is shown by one."""
@@ -151,29 +160,95 @@ def _placed(base: str, directory: str, urls: Mapping[str, str]) -> str:
 def _run_jobs(
     jobs: Sequence[tuple[str, str]], seed: int, console: Console, workers: int | None, urls: Mapping[str, str]
 ) -> tuple[Cell, ...]:
-    # Fresh processes for every few jobs, in a pool of their own: recycling them (max_tasks_per_child) hangs the pool
-    # for ever on some of the Pythons that we support.
+    # The longest rules first. Each lane has a process for some jobs, and then a fresh one: a mutant that hangs or
+    # leaves something behind harms no other.
+    longest = {rule.id: rule.timeout_s for rule in all_rules()}
+    ordered = sorted(jobs, key=lambda job: -longest[job[1]])
+    waiting: queue.SimpleQueue[tuple[int, tuple[str, str]]] = queue.SimpleQueue()
+    for entry in enumerate(ordered):
+        waiting.put(entry)
     cells: list[Cell] = []
-    processes = workers or os.cpu_count() or 1
     bar = Progress(
         TextColumn("[bold]self-check"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     )
-    with (
-        bar,
-        tempfile.TemporaryDirectory(prefix="statebook-mutants-") as directory,
-    ):
+    with bar, tempfile.TemporaryDirectory(prefix="statebook-mutants-") as directory:
         task = bar.add_task("", total=len(jobs))
-        numbered = list(enumerate(jobs))
-        for start in range(0, len(jobs), processes * _JOBS_EACH):
-            with ProcessPoolExecutor(max_workers=processes, mp_context=get_context("spawn")) as pool:
-                futures = [
-                    pool.submit(_run_job, name, rule_id, seed, str(Path(directory) / str(index)), urls)
-                    for index, (name, rule_id) in numbered[start : start + processes * _JOBS_EACH]
-                ]
-                for future in as_completed(futures):
-                    cells.append(future.result())
-                    bar.advance(task)
+        said = time.monotonic()
+
+        def done(cell: Cell) -> None:
+            nonlocal said
+            cells.append(cell)
+            bar.advance(task)
+            if not console.is_terminal and time.monotonic() - said > _SAY_S:
+                said = time.monotonic()
+                console.print(f"self-check: {len(cells)} of {len(jobs)} runs", highlight=False)
+
+        lanes = [_Lane(waiting, seed, directory, urls, done) for _ in range(workers or (os.cpu_count() or 1) + 1)]
+        run_together([lane.run for lane in lanes], timeout_s=_ALL_S)
     return tuple(sorted(cells, key=lambda cell: (cell.mutant, cell.rule)))
+
+
+class _Lane:
+    """Takes jobs as long as there are any, and has them run in a process of its own."""
+
+    def __init__(
+        self,
+        waiting: queue.SimpleQueue[tuple[int, tuple[str, str]]],
+        seed: int,
+        directory: str,
+        urls: Mapping[str, str],
+        done: Callable[[Cell], None],
+    ) -> None:
+        self._waiting, self._seed, self._directory, self._urls, self._done = waiting, seed, directory, urls, done
+        self._worker: Child | None = None
+        self._used = 0
+
+    def run(self) -> None:
+        """Run until no job waits."""
+        try:
+            while True:
+                try:
+                    number, (name, rule_id) = self._waiting.get_nowait()
+                except queue.Empty:
+                    return
+                self._done(self._cell(number, name, rule_id))
+        finally:
+            self._end()
+
+    def _cell(self, number: int, name: str, rule_id: str) -> Cell:
+        if self._used >= _JOBS_EACH:
+            self._end()
+        if self._worker is None:
+            self._worker = Child("memory://self-check", "self-check", f"{__name__}:serve", {"urls": dict(self._urls)})
+            self._used = 0
+        self._used += 1
+        order: dict[str, JsonValue] = {
+            "name": name,
+            "rule": rule_id,
+            "seed": self._seed,
+            "directory": f"{self._directory}/{number}",
+        }
+        try:
+            self._worker.tell(order)
+            found = self._worker.wait_for("cell", timeout_s=_JOB_S)
+        except ChildError as error:
+            self._end()
+            return Cell(name, rule_id, Status.ERROR.value, str(error))
+        return Cell(name, rule_id, str(found["status"]), str(found["reason"]))
+
+    def _end(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.end()
+
+
+def serve(child: ChildContext) -> None:
+    """The worker of a lane: runs the jobs that it is told, one after the other."""
+    urls = cast("Mapping[str, str]", child.params["urls"])
+    while order := child.hear():
+        name, rule_id, directory = str(order["name"]), str(order["rule"]), str(order["directory"])
+        cell = _run_job(name, rule_id, cast("int", order["seed"]), directory, urls)
+        child.tell("cell", status=cell.status, reason=cell.reason)
 
 
 def _run_job(name: str, rule_id: str, seed: int, directory: str, urls: Mapping[str, str]) -> Cell:
