@@ -207,11 +207,11 @@ class Context:
         Raises:
             Unavailable: The suite cannot reach it.
         """
-        control = self._server
+        control: object = self._server
         if control is None:
             ask = getattr(self.backend, "server_control", None)
             control = ask() if callable(ask) else None
-        if control is None:
+        if not isinstance(control, ServerControl):
             raise Unavailable(
                 "the suite cannot stop this server: name a service, such as `redis`, so that it starts one itself, or "
                 "certify a module:function target whose backend has server_control()"

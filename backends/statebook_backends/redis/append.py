@@ -15,7 +15,7 @@ from statebook_backends.redis.batches import pack_meta
 from statebook_backends.redis.errors import NotSent, ReplyLost, unavailable, unknown
 from statebook_backends.redis.heads import expected_by, head_from, lost_head, pack_moving, seal_of, words_of
 from statebook_backends.redis.known import KnownHead
-from statebook_backends.redis.reading import changing, read_anchor, read_newest
+from statebook_backends.redis.reading import changing, read_anchor, read_known
 from statebook_backends.redis.resp import bulk, bulks, fields_of
 from statebook_backends.redis.scripts import Call, script
 
@@ -261,7 +261,7 @@ class Appender:
         claim, batch, base_seq = request.claim, request.batch, request.base_seq
         client = self._client
         keys = client.layout.thread(claim.key)
-        known = read_newest(client, keys, claim.key)
+        known = read_known(client, keys, claim.key, claim.journal_id)
         if known is None or known.head.state is JournalState.DELETED or known.head.journal_id != claim.journal_id:
             raise fenced(None if known is None else known.head, claim)
         head, window = known.head, known.window

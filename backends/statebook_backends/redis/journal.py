@@ -49,7 +49,7 @@ from statebook_backends.redis.heads import head_from, known_of, lost_head, words
 from statebook_backends.redis.known import KnownHead
 from statebook_backends.redis.layout import ThreadKeys, member_of
 from statebook_backends.redis.options import RedisOptions
-from statebook_backends.redis.reading import changing, read_anchor, read_newest, read_page, read_thread
+from statebook_backends.redis.reading import changing, read_anchor, read_known, read_page, read_thread
 from statebook_backends.redis.resp import bulks, fields_of
 from statebook_backends.redis.scripts import Call, script
 from statebook_backends.redis.threads import list_threads
@@ -173,7 +173,7 @@ class RedisThreadJournalStore(ThreadJournalStore):
         keys, rests = client.layout.thread(claim.key), client.heads.rests
         for _ in client.contention.attempts():
             begun = rests.wait(keys.name)
-            known = read_newest(client, keys, claim.key)
+            known = read_known(client, keys, claim.key, claim.journal_id)
             head = None if known is None else known.head
             placed = None
             if known is not None and known.window is not None and known.head.journal_id == claim.journal_id:

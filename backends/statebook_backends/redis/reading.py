@@ -143,6 +143,26 @@ def _batches_of(head: HeadState) -> tuple[str, int, str]:
     return head.journal_id, head.first_seq, head.chain
 
 
+def read_known(client: Client, keys: ThreadKeys, key: ThreadKey, journal_id: str) -> KnownHead | None:
+    """Read a head with its window; the batches only where what is remembered of the journal is not its head any more.
+
+    The batches of a window may hold gigabytes, and who settles or is answered again has mostly written them itself.
+
+    Returns:
+        The head, a tombstone too, its window loaded; or None.
+
+    Raises:
+        JournalCorrupt: Head or batches are damaged (FORMAT-1).
+    """
+    remembered = client.heads.get(journal_id)
+    if remembered is not None and remembered.window is not None and remembered.head.key == key:
+        window, now = remembered.window, read_thread(client, keys, key).known
+        if now is not None and now.seal == remembered.seal and now.head.chain == window.chain:
+            now.window = window
+            return now
+    return read_newest(client, keys, key)
+
+
 def read_anchor(client: Client, keys: ThreadKeys, head: HeadState, base_seq: int) -> Anchor | None:
     """Read the batch that starts right behind a base (APPEND-1).
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Final, Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from statebook_conformance.faults.plans import Plan, Source
 from statebook_conformance.faults.proxy import NOTHING, Counts, Fates, FaultProxy, in_a_proxy
@@ -34,9 +34,6 @@ class Network:
     Attributes:
         fates: What happens to the next requests, on whichever connection they come.
     """
-
-    _active: ClassVar[Network | None] = None
-    _turn: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, source: Source | None = None) -> None:
         """Prepare it; changes nothing yet.
@@ -57,10 +54,10 @@ class Network:
         Raises:
             RuntimeError: Another network is active.
         """
-        with Network._turn:
-            if Network._active is not None:
+        with _TURN:
+            if _ACTIVE:
                 raise RuntimeError("another faulty network is active in this process")
-            Network._active = self
+            _ACTIVE.append(self)
             for name in _CONNECTS:
                 setattr(socket.socket, name, _connecting(getattr(socket.socket, name)))
         end_connections()
@@ -74,9 +71,9 @@ class Network:
 
     def close(self) -> None:
         """As at the end of the `with` block; a second call is harmless."""
-        with Network._turn:
-            if Network._active is self:
-                Network._active = None
+        with _TURN:
+            if self in _ACTIVE:
+                _ACTIVE.clear()
                 for name in _CONNECTS:
                     delattr(socket.socket, name)
         with self._lock:
@@ -157,6 +154,10 @@ class Network:
             return proxy
 
 
+_ACTIVE: Final[list[Network]] = []
+_TURN: Final = threading.Lock()
+
+
 def end_connections() -> int:
     """End all TCP connections that this process has made or taken, as a network would: both sides see them end.
 
@@ -179,7 +180,7 @@ def end_connections() -> int:
 
 def _connecting(real: Callable[[socket.socket, _Address], object]) -> Callable[[socket.socket, _Address], object]:
     def connect(client: socket.socket, address: _Address) -> object:
-        network = Network._active  # noqa: SLF001 - its own module
+        network = next(iter(_ACTIVE), None)
         return real(client, address if network is None else network.route(client, address))
 
     return connect

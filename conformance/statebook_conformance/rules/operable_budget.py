@@ -162,7 +162,6 @@ def journal_budget(ctx: Context) -> None:
     hint="the batches of the window are fetched with their events, where their receipts say all",
     kills=("window-read-to-settle", "window-read-to-answer-again"),
     floor={"calls within their budget": 4},
-    provisional=True,
 )
 def settling_budget(ctx: Context) -> None:
     """To settle, to answer a batch again and to claim cost the same whatever the newest batches hold.
