@@ -284,7 +284,7 @@ class WriterFenced(StatebookError):
     """A newer claim, a release or a delete has ended this claim; claim again and read again (CLAIM-2, CLAIM-4).
 
     Attributes:
-        current_epoch: The epoch of the journal now, or None where the journal is gone.
+        current_epoch: The epoch of the journal now, of its tombstone too; None where there is neither.
         committed: The receipt of the batch if it had landed; None says that it has not and never will (APPEND).
     """
 

@@ -131,8 +131,8 @@ class ThreadJournalStore(ABC):
         """Append batches of many threads, in one physical commit where the backend can (`Feature.GROUP_COMMIT`).
 
         Guarantees APPEND-5: each request has its own answer, the same as one by one. APPEND-4: requests of one thread
-        are judged in their order; behind one that was not committed, later ones of the same thread are not committed
-        either, unless they were there before.
+        are judged in their order; one that stands behind the seq at which a failed one would have ended is not
+        committed either.
 
         Args:
             requests: At most `group_batches_max`.
