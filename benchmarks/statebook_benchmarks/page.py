@@ -23,11 +23,12 @@ code { font: 13px/1.4 ui-monospace, monospace; overflow-wrap: anywhere; }
 .grid-of { display: grid;
   grid-template-columns: repeat(auto-fit, minmax(min(460px, 100%), 1fr)); gap: 16px; margin-top: 14px;
   align-items: start; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 14px 16px; min-width: 0; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 14px 16px; min-width: 0;
+  overflow-x: auto; }
 .wide { overflow-x: auto; margin-top: 14px; }
 figure { margin: 6px 0 0; } svg { width: 100%; height: auto; display: block; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { padding: 5px 10px; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th, td { padding: 5px 7px; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 .words { text-align: left; } th { color: var(--soft); font-weight: 500; }
 .grid { stroke: var(--line); } .axis, .whisker { stroke: var(--soft); } .whisker { stroke-width: 2; }
 .tick, .title { fill: var(--soft); font-size: 12px; } .title { font-size: 12.5px; }

@@ -90,7 +90,7 @@ def _part(run: RunResult, prices: Prices) -> str:
     head = (
         f"<h2>{escape(subject.backend)}: {escape(workload)}</h2>"
         f"<p>Durability {escape(subject.durability)} ({escape(subject.durability_setting)}), {verdict}</p>"
-        f'<p class="soft">{escape(subject.url)} · {escape(server)}</p>'
+        f'<p class="soft">{escape(" · ".join(text for text in (subject.url, server) if text))}</p>'
         f'<p class="soft">{escape(run.environment.line())}</p>{noisy}'
         f"<p><code>{escape(run.command)}</code></p>"
         f'<p class="soft">{generator}</p>'
