@@ -38,14 +38,19 @@ def count_cost(site: Site) -> Cost:
         workload.prepare()
         operations: list[Callable[[], object]] = [lambda: workload(0)] * COUNTED
         meter.work_of(*operations[:_FIRST])
+        idle = meter.work_of(*[_nothing] * COUNTED)
         work = meter.work_of(*operations)
         workload.settle_down()
-        return _average(work, workload.events_per_op)
+        return _average(work, idle, workload.events_per_op)
 
 
-def _average(work: Work, events: int) -> Cost:
+def _nothing() -> None:
+    """What the meter itself costs is counted with it."""
+
+
+def _average(work: Work, idle: Work, events: int) -> Cost:
     def each(name: str) -> float:
-        return round(float(getattr(work, name)) / COUNTED, 2)
+        return round(max(0.0, float(getattr(work, name) - getattr(idle, name))) / COUNTED, 2)
 
     return Cost(
         operations=COUNTED,

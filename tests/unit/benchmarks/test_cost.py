@@ -29,7 +29,7 @@ def cost_of(url: str, **parameters: object) -> Cost:
 def test_an_append_in_memory_touches_no_file_and_no_server() -> None:
     cost = cost_of("memory://cost")
     assert (cost.operations, cost.events_per_op) == (COUNTED, 1)
-    assert (cost.round_trips, cost.file_writes, cost.syncs) == (0, 0, 0)
+    assert (cost.round_trips, cost.file_reads, cost.file_writes, cost.syncs) == (0, 0, 0, 0)
     assert cost.python_calls > 0
 
 
