@@ -27,7 +27,7 @@ def descriptor(stack: ExitStack, directory: Path) -> str:
 def connection(stack: ExitStack, directory: Path) -> str:
     for end in socket.socketpair():
         stack.enter_context(end)
-    return "2 open descriptors of kind socket"
+    return "open descriptors of kind socket"
 
 
 def thread(stack: ExitStack, directory: Path) -> str:
@@ -42,7 +42,7 @@ def thread(stack: ExitStack, directory: Path) -> str:
 def child(stack: ExitStack, directory: Path) -> str:
     process = stack.enter_context(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
     stack.callback(process.kill)
-    return "1 child processes"
+    return "child processes"
 
 
 def scratch(stack: ExitStack, directory: Path) -> str:
