@@ -71,7 +71,11 @@ class Certified:
 def tests(session: nox.Session) -> None:
     """Run the tests; arguments go to pytest."""
     install_project(session, "all", groups=("test", "services"))
-    session.run("pytest", *(session.posargs or ("-n", "auto", "--dist", "worksteal", "--durations", "25")), env=child_environment())
+    session.run(
+        "pytest",
+        *(session.posargs or ("-n", "auto", "--dist", "worksteal", "--durations", "25")),
+        env=child_environment(),
+    )
 
 
 @nox.session
