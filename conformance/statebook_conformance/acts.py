@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from statebook_conformance.context import Context
 from statebook_conformance.past import Observer
 from statebook_conformance.scenes import make_batch, thread
 
+T = TypeVar("T")
 Answer: TypeAlias = object
 PATIENCE_S: Final = 30.0
 """How long a call is repeated that is refused after a fault, before the store counts as broken, in seconds."""
@@ -53,16 +54,34 @@ class World:
         Raises:
             RuleFailure: It is not answered in time.
         """
-        deadline = time.monotonic() + PATIENCE_S
-        pause, last = 0.0, ""
-        while time.monotonic() < deadline:
-            try:
-                return call()
-            except (BackendUnavailable, OutcomeUnknown) as error:
-                last = f"{type(error).__name__}: {error}"
-                time.sleep(pause)
-                pause = min(1.0, pause * 2 + 0.01)
-        return self.ctx.fail(f"{what} after a fault is refused for {PATIENCE_S:g} s: {last}")
+        return until_known(self.ctx, call, f"{what} after a fault", patience_s=PATIENCE_S)
+
+
+def until_known(ctx: Context, call: Callable[[], T], what: str, *, patience_s: float) -> T:
+    """Make a call until it is answered: what was refused is made again, and what is unknown too (SETTLE-1).
+
+    Args:
+        ctx: The rule's context.
+        call: The call.
+        what: The call in words, for the fact.
+        patience_s: For how long it is made again, in seconds.
+
+    Returns:
+        Its answer.
+
+    Raises:
+        RuleFailure: It is not answered in time.
+    """
+    deadline = time.monotonic() + patience_s
+    pause, last = 0.0, ""
+    while time.monotonic() < deadline:
+        try:
+            return call()
+        except (BackendUnavailable, OutcomeUnknown) as error:
+            last = f"{type(error).__name__}: {error}"
+            time.sleep(pause)
+            pause = min(1.0, pause * 2 + 0.01)
+    return ctx.fail(f"{what} is refused for {patience_s:g} s: {last}")
 
 
 class Act(ABC):

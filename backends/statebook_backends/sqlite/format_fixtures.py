@@ -14,23 +14,12 @@ from typing import TYPE_CHECKING, Final
 from statebook.errors import JournalCorrupt
 from statebook.format_fixtures import FormatFixtures, StoredRecord, pack_row, unpack_row
 from statebook_backends.sqlite.database import Session
+from statebook_backends.sqlite.medium import TABLES
 from statebook_backends.sqlite.options import SqliteOptions
 
 if TYPE_CHECKING:
     from sqlite3 import Cursor
 
-_OF_JOURNALS: Final = "jid IN (SELECT jid FROM thread WHERE namespace = ?)"
-_OF_SLOTS: Final = "sid IN (SELECT sid FROM slot WHERE namespace = ?)"
-_TABLES: Final = {
-    "thread": "namespace = ?",
-    "journal": "namespace = ?",
-    "batch": _OF_JOURNALS,
-    "cursor": _OF_JOURNALS,
-    "slot": "namespace = ?",
-    "chunk": _OF_SLOTS,
-    "atomic_head": "namespace = ?",
-    "atomic_blob": "namespace = ?",
-}
 _BESIDE: Final = "!numbers"
 
 
@@ -65,7 +54,7 @@ class SqliteFixtures(FormatFixtures):
     def take(self) -> tuple[StoredRecord, ...]:
         found: list[StoredRecord] = []
         with self._session.database.readers.reading(JournalCorrupt) as cursor:
-            for table, where in _TABLES.items():
+            for table, where in TABLES.items():
                 cursor.execute(f"SELECT * FROM {table} WHERE {where} ORDER BY rowid", (self._namespace,))  # noqa: S608
                 columns = [column[0] for column in cursor.description]
                 found += [
@@ -96,6 +85,6 @@ class SqliteFixtures(FormatFixtures):
 
 def _table_of(record: StoredRecord) -> str:
     table = record.name.partition("/")[0]
-    if table not in _TABLES:
+    if table not in TABLES:
         raise ValueError(f"there is no table for the record {record.name}")
     return table

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _OF_JOURNALS: Final = "jid IN (SELECT jid FROM thread WHERE namespace = ?)"
 _OF_SLOTS: Final = "sid IN (SELECT sid FROM slot WHERE namespace = ?)"
-_TABLES: Final = {
+TABLES: Final = {
     "thread": "namespace = ?",
     "journal": "namespace = ?",
     "batch": _OF_JOURNALS,
@@ -31,6 +31,7 @@ _TABLES: Final = {
     "atomic_head": "namespace = ?",
     "atomic_blob": "namespace = ?",
 }
+"""The tables that hold what users store, each with the condition for one namespace."""
 _ADDRESS: Final = frozenset({"namespace", "name", "scope", "kind"})
 _NUMBERS: Final = frozenset({("thread", "jid"), ("journal", "jid"), ("slot", "sid")})
 
@@ -56,7 +57,7 @@ class SqliteMedium(Medium):
     def records(self) -> tuple[str, ...]:
         found: list[str] = []
         with self._session.database.readers.reading(JournalCorrupt) as cursor:
-            for table, where in _TABLES.items():
+            for table, where in TABLES.items():
                 cursor.execute(f"SELECT rowid, * FROM {table} WHERE {where}", (self._namespace,))  # noqa: S608
                 columns = [column[0] for column in cursor.description][1:]
                 for row in cursor:
@@ -129,7 +130,7 @@ def _is_address(table: str, column: str) -> bool:
 def _parts(record: str) -> tuple[str, int, str]:
     table, _, rest = record.partition("/")
     rowid, _, column = rest.partition("/")
-    if table not in _TABLES or not rowid.isdecimal() or not column.isidentifier():
+    if table not in TABLES or not rowid.isdecimal() or not column.isidentifier():
         raise KeyError(record)
     return table, int(rowid), column
 

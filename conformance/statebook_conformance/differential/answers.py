@@ -22,7 +22,7 @@ from statebook.errors import (
     WriterFenced,
 )
 from statebook.keys import SessionKey, StateKey, ThreadKey
-from statebook.model import RecordedEvent
+from statebook.model import Event, RecordedEvent
 
 Answer: TypeAlias = Mapping[str, object]
 """What a step was answered: values that JSON can hold."""
@@ -78,10 +78,10 @@ def text_of(answer: Answer) -> str:
     return msgspec.json.encode(answer, order="sorted").decode()
 
 
-def event_fields(event: RecordedEvent) -> list[object]:
-    """An event of a page; the payload as text where it is UTF-8."""
+def event_fields(seq: int, event: Event | RecordedEvent) -> list[object]:
+    """An event at its place in a page; the payload as text where it is UTF-8."""
     return [
-        event.seq,
+        seq,
         event.event_id,
         event.type,
         event.occurred_at,

@@ -15,7 +15,7 @@ from statebook.codec import CHAIN_START, chain_next, digest, encode_batch
 from statebook.keys import ThreadKey, ThreadScope
 from statebook.model import Batch
 from statebook_conformance.differential import steps as do
-from statebook_conformance.differential.answers import Answer, Skipped, error_answer, key_fields, shown
+from statebook_conformance.differential.answers import Answer, Skipped, error_answer, event_fields, key_fields
 from statebook_conformance.differential.labels import TRIMMED
 from statebook_conformance.differential.model_state import StateModelPlayer, page_of
 from statebook_conformance.journal_model import Held, JournalModel, Placed
@@ -316,17 +316,7 @@ class ModelPlayer:
 
     def _events(self, journal: JournalModel, after: int) -> list[list[object]]:
         return [
-            [
-                entry.first + offset,
-                event.event_id,
-                event.type,
-                event.occurred_at,
-                shown(event.payload),
-                event.run_id,
-                event.turn_id,
-                event.required,
-                event.schema_version,
-            ]
+            event_fields(entry.first + offset, event)
             for entry in journal.placed
             for offset, event in enumerate(entry.batch.events)
             if entry.first + offset > max(after, journal.first - 1)

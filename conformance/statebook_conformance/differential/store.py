@@ -184,7 +184,7 @@ class JournalPlayer:
     def _read(self, step: do.Read | do.ListThreads, store: ThreadJournalStore) -> Answer:
         if isinstance(step, do.Read):
             page = store.read_after(step.thread, step.seq, step.limit)
-            events = [event_fields(event) for event in page.events]
+            events = [event_fields(event.seq, event) for event in page.events]
             return {"events": events, "has_more": page.has_more, "last_seq": page.last_seq}
         scope = ThreadScope(step.user, step.agent, step.session)
         threads = store.list_threads(scope, after=step.after, limit=step.limit)

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from statebook.capabilities import Durability, Sharing
 from statebook.errors import BackendUnavailable, OutcomeUnknown, VersionConflict
 from statebook.keys import StateKey
-from statebook_conformance.acts import Act, Appending, World
+from statebook_conformance.acts import Act, Appending, World, until_known
 from statebook_conformance.acts_all import EVERY, Saving
 from statebook_conformance.checkers.recorder import Recorder
 from statebook_conformance.context import Context
@@ -66,19 +66,7 @@ class _Writer:
 
 def _until_known(ctx: Context, call: Callable[[], T], what: str) -> T:
     """Make a call until it is answered, as long as a server may take to come back."""
-    deadline = time.monotonic() + _BACK_S
-    last = ""
-    while time.monotonic() < deadline:
-        try:
-            return call()
-        except OutcomeUnknown as error:
-            ctx.saw("unknown")
-            last = str(error)
-        except BackendUnavailable as error:
-            ctx.saw("refused")
-            last = str(error)
-            time.sleep(0.02)
-    return ctx.fail(f"{what} is refused for {_BACK_S:g} s after the server's end: {last}")
+    return until_known(ctx, call, f"{what} after the server's end", patience_s=_BACK_S)
 
 
 @rule(
