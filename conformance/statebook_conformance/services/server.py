@@ -141,11 +141,14 @@ class Server:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, and wait until it answers.
+        """Start it, and wait until it answers; where it runs, only wait.
 
         Raises:
             ServerFailed: It ended or did not answer in time.
         """
+        if self._process is not None and self._process.poll() is None:
+            self.wait_ready()
+            return
         with (self.directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,

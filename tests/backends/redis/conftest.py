@@ -20,8 +20,8 @@ from statebook.model import Batch, Event
 from statebook.options import StoreUrl
 from statebook.plugins import Backend, load_backend
 from statebook.state import AgentStateStore
-from statebook_conformance.services.provide import ServiceUnavailable, provide
 from statebook_conformance.services.redis_service import RedisClusterService, RedisSentinelService, RedisService, ask
+from statebook_conformance.services.server import ServiceUnavailable
 from statebook_conformance.services.service import Service
 
 S = TypeVar("S", bound=Service)
@@ -64,22 +64,20 @@ class Stores:
             store.close()
 
 
-def _provided(name: str, kind: type[S], stack: ExitStack) -> S:
+def _started(service: S, stack: ExitStack) -> S:
     try:
-        provided = stack.enter_context(provide(name, {}))
+        return stack.enter_context(service)
     except ServiceUnavailable as missing:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(str(missing))
-    assert isinstance(provided.service, kind)
-    return provided.service
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[RedisService]:
     """One server for all tests that leave it as it was."""
     with ExitStack() as stack:
-        yield _provided("redis", RedisService, stack)
+        yield _started(RedisService(), stack)
 
 
 @pytest.fixture
@@ -88,12 +86,7 @@ def own_server() -> Iterator[Callable[..., RedisService]]:
     with ExitStack() as stack:
 
         def start(*extra: str, appendfsync: str = "always") -> RedisService:
-            try:
-                return stack.enter_context(RedisService(appendfsync=appendfsync, extra=extra))
-            except ServiceUnavailable as missing:
-                if os.environ.get("CI") == "true":
-                    raise
-                pytest.skip(str(missing))
+            return _started(RedisService(appendfsync=appendfsync, extra=extra), stack)
 
         yield start
 
@@ -102,14 +95,14 @@ def own_server() -> Iterator[Callable[..., RedisService]]:
 def cluster() -> Iterator[RedisClusterService]:
     """A cluster of three masters with replicas; each test has its own, since masters are killed."""
     with ExitStack() as stack:
-        yield _provided("redis-cluster", RedisClusterService, stack)
+        yield _started(RedisClusterService(failover=True), stack)
 
 
 @pytest.fixture
 def sentinel() -> Iterator[RedisSentinelService]:
     """A master with replicas and sentinels; each test has its own, since masters are killed."""
     with ExitStack() as stack:
-        yield _provided("redis-sentinel", RedisSentinelService, stack)
+        yield _started(RedisSentinelService(down_after_ms=1_000), stack)
 
 
 @pytest.fixture
