@@ -25,7 +25,9 @@ CHAIN_START: Final = "0" * 64
 
 _INTEGER_DIGITS_MAX: Final = 4_300
 
-_sha256 = hashlib.sha256
+_fresh_sha256 = hashlib.sha256().copy
+# A copy of a hash that has seen nothing: OpenSSL 3 looks an algorithm up by its name for each hash that is made anew,
+# which takes about as long as hashing a small batch.
 
 
 # ----------------------------------------------------------------------------------------------------------- values
@@ -208,7 +210,9 @@ def encode_batch(batch: Batch) -> bytes:
 
 def digest(data: bytes) -> str:
     """The SHA-256 of bytes, in hex: the identity of a batch's content and of a segment (HEAD-3)."""
-    return _sha256(data).hexdigest()
+    hashed = _fresh_sha256()
+    hashed.update(data)
+    return hashed.hexdigest()
 
 
 def chain_next(chain: str, body_digest: str, first_seq: int, last_seq: int, epoch: int) -> str:
@@ -224,7 +228,9 @@ def chain_next(chain: str, body_digest: str, first_seq: int, last_seq: int, epoc
     Returns:
         The chain digest, in hex.
     """
-    return _sha256(f"{chain}:{body_digest}:{first_seq}:{last_seq}:{epoch}".encode()).hexdigest()
+    hashed = _fresh_sha256()
+    hashed.update(f"{chain}:{body_digest}:{first_seq}:{last_seq}:{epoch}".encode())
+    return hashed.hexdigest()
 
 
 def decode_events(body: bytes, first_seq: int) -> tuple[str, list[RecordedEvent]]:

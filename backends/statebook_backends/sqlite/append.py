@@ -93,7 +93,7 @@ class Append(Operation):
             return False
         new = extended(head, batch, self._new_nonce())
         last_seq, chain, jid = new.last_seq, new.chain, known.jid
-        seal = seal_head(known.fixed, new)
+        seal = seal_head(known.sealing, new)
         cursor.execute(
             _ADVANCE,
             (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -44,7 +44,19 @@ _NEXT_JID: Final = (
 _NAME_JID: Final = "INSERT INTO thread (jid, namespace, name) VALUES (?, ?, ?)"
 
 _encode = msgspec.json.Encoder().encode
-_sha256 = hashlib.sha256
+
+
+class Sealing(Protocol):
+    """What is needed of a hash object."""
+
+    def copy(self) -> Sealing:
+        """A hash that has seen the same."""
+
+    def update(self, data: bytes, /) -> None:
+        """Show it more."""
+
+    def hexdigest(self) -> str:
+        """The digest of all that it has seen."""
 
 
 class KnownHead:
@@ -53,18 +65,18 @@ class KnownHead:
     Attributes:
         namespace: The namespace of the row.
         jid: The row.
-        fixed: The part of what is sealed that appends do not change.
         head: The head.
         seal: The seal.
+        sealing: A hash that has seen the part of what is sealed that appends do not change.
         window: The window of this head, where it has been loaded.
     """
 
-    __slots__ = ("fixed", "head", "jid", "namespace", "seal", "window")
+    __slots__ = ("head", "jid", "namespace", "seal", "sealing", "window")
 
-    def __init__(self, namespace: str, jid: int, fixed: bytes, head: HeadState, seal: str) -> None:
+    def __init__(self, namespace: str, jid: int, sealing: Sealing, head: HeadState, seal: str) -> None:
         self.namespace = namespace
         self.jid = jid
-        self.fixed = fixed
+        self.sealing = sealing
         self.head = head
         self.seal = seal
         self.window: Window | None = None
@@ -110,15 +122,25 @@ class HeadCache:
 # ------------------------------------------------------------------------------------------------------------ sealing
 
 
-def seal_head(fixed: bytes, head: HeadState) -> str:
-    """The seal of a head: a digest over all of its row's other columns."""
+def seal_head(sealing: Sealing, head: HeadState) -> str:
+    """The seal of a head: a digest over all of its row's other columns.
+
+    Args:
+        sealing: A hash that has seen what appends do not change; it stays as it is.
+        head: The head.
+
+    Returns:
+        The seal.
+    """
     changing = f"{head.generation} {head.nonce} {head.last_seq} {head.checkpoint_seq} {head.chain}"
-    return _sha256(fixed + changing.encode()).hexdigest()
+    hashed = sealing.copy()
+    hashed.update(changing.encode())
+    return hashed.hexdigest()
 
 
-def _fixed(namespace: str, jid: int, head: HeadState) -> bytes:
+def _sealing(namespace: str, jid: int, head: HeadState) -> Sealing:
     key = head.key
-    return _encode(
+    fixed = _encode(
         (
             namespace,
             jid,
@@ -135,6 +157,7 @@ def _fixed(namespace: str, jid: int, head: HeadState) -> bytes:
             head.first_seq,
         )
     )
+    return hashlib.sha256(fixed)
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
@@ -170,7 +193,7 @@ def read_head(cursor: Cursor, namespace: str, key: ThreadKey) -> KnownHead | Non
             key=key.name,
             backend="sqlite",
         )
-    fixed = _encode((namespace, *row[:12]))
+    sealing = hashlib.sha256(_encode((namespace, *row[:12])))
     try:
         head = HeadState(
             key,
@@ -186,14 +209,14 @@ def read_head(cursor: Cursor, namespace: str, key: ThreadKey) -> KnownHead | Non
             row[15],
             row[16],
         )
-        seal = seal_head(fixed, head)
+        seal = seal_head(sealing, head)
     except ValueError as error:
         raise _damaged(key, "open or deleted", repr(row[7])) from error
     if seal != row[17]:
         raise _damaged(key, str(row[17]), seal)
     if row[1:5] != (key.user_id, key.agent_id, key.session_id, key.thread_id):
         raise _damaged(key, repr(msgspec.structs.astuple(key)), repr(row[1:5]))
-    return KnownHead(namespace, row[0], fixed, head, seal)
+    return KnownHead(namespace, row[0], sealing, head, seal)
 
 
 def _damaged(key: ThreadKey, expected: str, found: str) -> JournalCorrupt:
@@ -220,8 +243,8 @@ def write_head(cursor: Cursor, namespace: str, before: KnownHead | None, head: H
         The head as it stands in its row now.
     """
     jid = before.jid if before is not None else _new_row(cursor, namespace, head.key)
-    fixed = _fixed(namespace, jid, head)
-    seal = seal_head(fixed, head)
+    sealing = _sealing(namespace, jid, head)
+    seal = seal_head(sealing, head)
     changing = (
         head.journal_id,
         head.state.value,
@@ -242,7 +265,7 @@ def write_head(cursor: Cursor, namespace: str, before: KnownHead | None, head: H
         cursor.execute(_INSERT, ids + changing)
     else:
         cursor.execute(_UPDATE, (*changing, jid))
-    return KnownHead(namespace, jid, fixed, head, seal)
+    return KnownHead(namespace, jid, sealing, head, seal)
 
 
 def _new_row(cursor: Cursor, namespace: str, key: ThreadKey) -> int:
