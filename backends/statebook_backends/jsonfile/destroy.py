@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack
 
 from statebook.errors import BackendUnavailable
-from statebook_backends.jsonfile.errors import Planted, classified
+from statebook_backends.jsonfile.errors import Classified, Planted
 from statebook_backends.jsonfile.layout import (
     BACKEND,
     BLOBS,
@@ -41,7 +41,7 @@ def destroy_namespace(options: JsonFileOptions) -> None:
     root, locks = open_root(path, options.lock_timeout_s, disk_of(options))
     name = namespace_directory(options.namespace)
     with ExitStack() as held:
-        held.enter_context(classified(name, _nothing_to_poison))
+        held.enter_context(Classified(name, _nothing_to_poison, None))
         for number in range(STRIPES):
             held.enter_context(locks.held(number, name))
         inner = root.child(name)

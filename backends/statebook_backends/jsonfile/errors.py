@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from statebook.errors import BackendUnavailable, InvalidConfiguration, OutcomeUnknown
 from statebook_backends.jsonfile.layout import BACKEND, damaged
+
+T = TypeVar("T")
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No room: of disk, quota or file size."""
@@ -33,42 +35,57 @@ class Planted(Exception):
         self.name = name
 
 
-@contextmanager
-def classified(scope: str, poison: Callable[[], None]) -> Iterator[None]:
-    """Turn every error of the file system in one call into ours (ERR-1, ERR-2).
-
-    Args:
-        scope: What the call is about.
-        poison: Called before an unknown outcome is raised: the handle must not be used again (SETTLE-4).
-
-    Yields:
-        Nothing.
+class Classified(Generic[T]):
+    """Turns every error of the file system in one call into ours (ERR-1, ERR-2), from beginning to end of a `with`.
 
     Raises:
         BackendUnavailable: Certainly not applied.
         OutcomeUnknown: Perhaps applied.
         DataError: A link, or something else that is not ours, stands in the way.
     """
-    try:
-        yield
-    except Unsettled as error:
-        poison()
-        raise OutcomeUnknown(
-            f"the disk reported an error ({error.__cause__}); nobody knows whether the write is on it. Reopen the "
-            "store, read again, and send the call again or settle it",
-            key=scope,
-            backend=BACKEND,
-        ) from error.__cause__
-    except Planted as error:
-        raise damaged(scope, "a plain file or directory of ours", "something else", error.name) from error
-    except OSError as error:
-        remedy = "make room" if error.errno in FULL else "see that the directory is there and writable"
-        raise BackendUnavailable(
-            f"the file system refused the call ({error.strerror or error}); nothing was applied. First {remedy}, "
-            "then try again",
-            key=scope,
-            backend=BACKEND,
-        ) from error
+
+    __slots__ = ("_given", "_poison", "_scope")
+
+    def __init__(self, scope: str, poison: Callable[[], None], given: T) -> None:
+        """Begin a call.
+
+        Args:
+            scope: What it is about.
+            poison: Called before an unknown outcome is raised: the handle must not be used again (SETTLE-4).
+            given: What the `with` gives.
+        """
+        self._scope = scope
+        self._poison = poison
+        self._given = given
+
+    def __enter__(self) -> T:
+        """Give what was given."""
+        return self._given
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Raise what an error means."""
+        if error is not None:
+            self._tell(error)
+
+    def _tell(self, error: BaseException) -> None:
+        if isinstance(error, Unsettled):
+            self._poison()
+            raise OutcomeUnknown(
+                f"the disk reported an error ({error.__cause__}); nobody knows whether the write is on it. Reopen the "
+                "store, read again, and send the call again or settle it",
+                key=self._scope,
+                backend=BACKEND,
+            ) from error.__cause__
+        if isinstance(error, Planted):
+            raise damaged(self._scope, "a plain file or directory of ours", "something else", error.name) from error
+        if isinstance(error, OSError):
+            remedy = "make room" if error.errno in FULL else "see that the directory is there and writable"
+            raise BackendUnavailable(
+                f"the file system refused the call ({error.strerror or error}); nothing was applied. First {remedy}, "
+                "then try again",
+                key=self._scope,
+                backend=BACKEND,
+            ) from error
 
 
 @contextmanager

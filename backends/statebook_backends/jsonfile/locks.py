@@ -10,8 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from threading import Lock
 from typing import Final
 
@@ -57,11 +56,36 @@ else:
 
 
 class _Stripe:
-    __slots__ = ("fd", "lock")
+    __slots__ = ("fd", "lock", "number")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.lock = Lock()
         self.fd: int | None = None
+
+
+class _Held:
+    """One lock, from the beginning to the end of a `with`: first among threads, then among open files."""
+
+    __slots__ = ("_key", "_locks", "_stripe")
+
+    def __init__(self, locks: StripeLocks, stripe: _Stripe, key: str) -> None:
+        self._locks = locks
+        self._stripe = stripe
+        self._key = key
+
+    def __enter__(self) -> None:
+        """Take it."""
+        self._locks.take(self._stripe, self._key)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Give it back."""
+        stripe = self._stripe
+        try:
+            if stripe.fd is not None:
+                unlock(stripe.fd)
+        finally:
+            stripe.lock.release()
 
 
 class StripeLocks:
@@ -78,7 +102,7 @@ class StripeLocks:
         self._directory = directory
         self._timeout_s = timeout_s
         self._disk = disk
-        self._stripes = tuple(_Stripe() for _ in range(STRIPES))
+        self._stripes = tuple(map(_Stripe, range(STRIPES)))
 
     def __del__(self) -> None:
         """Close the lock files."""
@@ -87,43 +111,49 @@ class StripeLocks:
                 with suppress(OSError):
                     os.close(stripe.fd)
 
-    @contextmanager
-    def held(self, number: int, key: str) -> Iterator[None]:
-        """Hold a lock.
+    def held(self, number: int, key: str) -> AbstractContextManager[None]:
+        """Hold a lock, from the beginning to the end of a `with`.
 
         Args:
             number: Which one.
             key: What for, in errors.
 
-        Yields:
-            Nothing.
+        Returns:
+            What is entered; raises `BackendUnavailable` then, where others hold the lock all the time.
+        """
+        return _Held(self, self._stripes[number], key)
+
+    def take(self, stripe: _Stripe, key: str) -> None:
+        """Take a lock, and wait for it where others have it; its owner gives it back.
 
         Raises:
             BackendUnavailable: Others held it all the time.
         """
-        stripe = self._stripes[number]
-        deadline = self._disk.monotonic() + self._timeout_s
-        if not stripe.lock.acquire(timeout=self._timeout_s):
-            raise self._busy(key)
+        lock, deadline = stripe.lock, None
+        if not lock.acquire(blocking=False):
+            deadline = self._disk.monotonic() + self._timeout_s
+            if not lock.acquire(timeout=self._timeout_s):
+                raise self._busy(key)
         try:
             fd = stripe.fd
             if fd is None:
-                fd = stripe.fd = self._directory.open_lock_file(f"{number:02x}")
-            self._wait(fd, deadline, key)
-            try:
-                yield
-            finally:
-                unlock(fd)
-        finally:
-            stripe.lock.release()
+                fd = stripe.fd = self._directory.open_lock_file(f"{stripe.number:02x}")
+            if not try_lock(fd):
+                self._wait(fd, deadline, key)
+        except BaseException:
+            lock.release()
+            raise
 
-    def _wait(self, fd: int, deadline: float, key: str) -> None:
+    def _wait(self, fd: int, deadline: float | None, key: str) -> None:
+        if deadline is None:
+            deadline = self._disk.monotonic() + self._timeout_s
         pause = 0.0001
-        while not try_lock(fd):
-            if self._disk.monotonic() >= deadline:
-                raise self._busy(key)
+        while self._disk.monotonic() < deadline:
             self._disk.sleep(pause)
+            if try_lock(fd):
+                return
             pause = min(pause * 1.5, _PAUSE_MAX_S)
+        raise self._busy(key)
 
     def _busy(self, key: str) -> BackendUnavailable:
         return BackendUnavailable(

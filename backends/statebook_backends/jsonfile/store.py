@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from threading import Lock
 from typing import Final
 
@@ -14,7 +14,7 @@ from statebook.capabilities import Capabilities, Durability, Feature, Limits, Sh
 from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown, StoreClosed
 from statebook.ids import new_nonce
 from statebook.model import check_page
-from statebook_backends.jsonfile.errors import Planted, Unsettled, classified
+from statebook_backends.jsonfile.errors import Classified, Planted, Unsettled
 from statebook_backends.jsonfile.layout import (
     BACKEND,
     BLOB,
@@ -384,8 +384,7 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
     def _open(self) -> _Opened:
         return _Opened(*open_root(self._path, self._options.lock_timeout_s, self._disk))
 
-    @contextmanager
-    def _call(self, about: str | None) -> Iterator[_Opened]:
+    def _call(self, about: str | None) -> Classified[_Opened]:
         """Begin a call: refuse a closed or poisoned store, leave a parent's descriptors alone, classify errors."""
         opened = self._opened
         if self._closed or opened is None:
@@ -398,8 +397,7 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
             )
         if opened.pid != os.getpid():
             opened = self._opened = self._open()
-        with classified(about or self._namespace, self._poison):
-            yield opened
+        return Classified(about or self._namespace, self._poison, opened)
 
     def _locked(self, opened: _Opened, scope: str) -> AbstractContextManager[None]:
         return opened.locks.held(stripe(self._namespace, scope), scope)
