@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -26,6 +27,7 @@ NAME_CHARS_MAX: Final = 120
 NONE_NAME: Final = "_n"
 """The name of `user_id=None` (ID-3)."""
 
+_NAMES_REMEMBERED: Final = 4_096
 _DIGEST_PREFIX: Final = "_h"
 _PLAIN: Final = re.compile(r"[a-z0-9-]+\Z", re.ASCII)
 _NAME: Final = re.compile(r"(?:[a-z0-9-]|_[0-9a-f]{2})+\Z", re.ASCII)
@@ -86,6 +88,12 @@ def encode_id(value: str | None) -> str:
     return name
 
 
+@lru_cache(maxsize=_NAMES_REMEMBERED)
+def _joined(*ids: str | None) -> str:
+    """The names of ids joined by `/`; the same ones are asked for with each call of a store."""
+    return "/".join([encode_id(value) for value in ids])
+
+
 def is_digest_name(name: str) -> bool:
     """Tell whether a name stands for an id too long to be read back from it (ID-4)."""
     return name.startswith(_DIGEST_PREFIX)
@@ -142,7 +150,7 @@ class SessionKey(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """The storage name: two id names joined by `/`."""
-        return f"{encode_id(self.user_id)}/{encode_id(self.session_id)}"
+        return _joined(self.user_id, self.session_id)
 
 
 class StateKey(msgspec.Struct, frozen=True):
@@ -174,7 +182,7 @@ class StateKey(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """The storage name: three id names joined by `/`."""
-        return f"{encode_id(self.user_id)}/{encode_id(self.session_id)}/{encode_id(self.key)}"
+        return _joined(self.user_id, self.session_id, self.key)
 
 
 class ThreadKey(msgspec.Struct, frozen=True):
@@ -204,10 +212,7 @@ class ThreadKey(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """The storage name: four id names joined by `/`."""
-        return (
-            f"{encode_id(self.user_id)}/{encode_id(self.agent_id)}"
-            f"/{encode_id(self.session_id)}/{encode_id(self.thread_id)}"
-        )
+        return _joined(self.user_id, self.agent_id, self.session_id, self.thread_id)
 
 
 class ThreadScope(msgspec.Struct, frozen=True):

@@ -3,14 +3,72 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 from statebook.errors import BackendUnavailable, OutcomeUnknown, StatebookError
 from statebook.lanes.pool import WorkPool
 
 T = TypeVar("T")
+
+
+class _Mailbox:
+    """Answers on their way from other threads into one event loop, which is woken once for those that come together.
+
+    A group commit has many answers at once. To wake the loop for each is a system call for each, at which the threads
+    take the interpreter's lock from each other.
+    """
+
+    __slots__ = ("_answers", "_loop", "_waking")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = ref(loop)  # its box must not keep a loop alive
+        self._answers: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
+        self._waking = False
+
+    def post(self, waiter: asyncio.Future[T], answer: Future[T]) -> None:
+        """Have a waiter take an answer that is there; from any thread."""
+        self._answers.append((waiter, answer))
+        # Two that come at once may both wake the loop, which is harmless. None is forgotten: it was put in before this
+        # look, and the flag goes down before the box is emptied.
+        if not self._waking:
+            self._waking = True
+            loop = self._loop()
+            try:
+                if loop is not None:
+                    loop.call_soon_threadsafe(self._deliver)
+                    return
+            except RuntimeError:
+                pass
+            self._answers.clear()  # the loop is gone or closed: nobody waits there any more
+
+    def _deliver(self) -> None:
+        self._waking = False
+        answers = self._answers
+        for _ in range(len(answers)):  # what comes meanwhile has woken the loop again, which others share
+            waiter, answer = answers.popleft()
+            if waiter.done():
+                continue  # it was cancelled, or its deadline has passed
+            error = answer.exception()
+            if error is None:
+                waiter.set_result(answer.result())
+            else:
+                waiter.set_exception(error)
+
+
+_MAILBOXES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox]] = WeakKeyDictionary()
+"""The mailbox of each event loop: what asyncio would keep in the loop."""
+
+
+def _mailbox() -> _Mailbox:
+    loop = asyncio.get_running_loop()
+    box = _MAILBOXES.get(loop)
+    if box is None:
+        box = _MAILBOXES[loop] = _Mailbox(loop)
+    return box
 
 
 async def outcome_of(future: Future[T], deadline_s: float | None, late: Callable[[], StatebookError]) -> T:
@@ -29,7 +87,9 @@ async def outcome_of(future: Future[T], deadline_s: float | None, late: Callable
     Raises:
         StatebookError: What `late` makes, where the deadline passed first.
     """
-    waiter = asyncio.wrap_future(future)
+    box = _mailbox()
+    waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(lambda answer: box.post(waiter, answer))
     if deadline_s is None:
         return await waiter
     await asyncio.wait((waiter,), timeout=deadline_s)

@@ -238,11 +238,16 @@ class CommitLanes:
     def measure(self, batch: Batch, key: ThreadKey) -> int:
         """A batch's bytes as they are counted; what the store would refuse by its size is refused here (VAL-4)."""
         limits, events = self._limits, batch.events
-        limits.check("batch_events_max", len(events), key.name)
-        payloads = [len(event.payload) for event in events]
-        limits.check("value_bytes_max", max(payloads), key.name)
-        ids = sum(len(e.event_id) + len(e.type) + len(e.run_id or "") + len(e.turn_id or "") for e in events)
-        size = sum(payloads) + ids + _EVENT_BYTES * len(events)
+        if len(events) > limits.batch_events_max:
+            limits.check("batch_events_max", len(events), key.name)
+        size = largest = 0
+        for event in events:
+            payload = len(event.payload)
+            largest = max(largest, payload)
+            size += payload + len(event.event_id) + len(event.type) + _EVENT_BYTES
+            size += len(event.run_id or "") + len(event.turn_id or "")
+        if largest > limits.value_bytes_max:
+            limits.check("value_bytes_max", largest, key.name)
         if size * 2 > limits.batch_bytes_max:
             size = len(encode_batch(batch))
             limits.check("batch_bytes_max", size, key.name)

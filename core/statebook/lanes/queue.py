@@ -111,15 +111,8 @@ class LaneQueue:
         if self.ending:
             raise StoreClosed("the lanes were closed", key=lane.claim.key.name)
         bounds = self._bounds
-        for limit, maximum in (("lane_bytes_max", bounds.lane_bytes_max), ("queue_bytes_max", bounds.queue_bytes_max)):
-            if size > maximum:
-                raise LimitExceeded(
-                    f"{limit} is {maximum}, and a batch of {size} bytes never fits; give the lanes more",
-                    limit=limit,
-                    maximum=maximum,
-                    actual=size,
-                    key=lane.claim.key.name,
-                )
+        if size > bounds.lane_bytes_max or size > bounds.queue_bytes_max:
+            raise self._never_fits(lane, size)
         full = self._full(lane, size)
         if full is not None:
             raise Overloaded(f"{full}; nothing was accepted, hand it in again later", key=lane.claim.key.name)
@@ -129,6 +122,18 @@ class LaneQueue:
         self.counters.accept(size)
         self._wake(lane, now)
         return entry
+
+    def _never_fits(self, lane: Lane, size: int) -> LimitExceeded:
+        bounds = self._bounds
+        limit = "lane_bytes_max" if size > bounds.lane_bytes_max else "queue_bytes_max"
+        maximum: int = getattr(bounds, limit)
+        return LimitExceeded(
+            f"{limit} is {maximum}, and a batch of {size} bytes never fits; give the lanes more",
+            limit=limit,
+            maximum=maximum,
+            actual=size,
+            key=lane.claim.key.name,
+        )
 
     def _full(self, lane: Lane, size: int) -> str | None:
         bounds, own, all_ = self._bounds, lane.counters, self.counters
