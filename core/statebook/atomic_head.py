@@ -55,7 +55,7 @@ class _WireHead(msgspec.Struct, frozen=True):
     head: HeadState
     trimming: int | None
     levels: msgspec.Raw
-    receipts: list[msgspec.Raw]
+    receipts: tuple[msgspec.Raw, ...]
 
 
 class StoredHead(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class StoredHead(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         """The record to commit."""
-        line = _encoder.encode(_WireHead(self.state, self.trimming, msgspec.Raw(self.levels_raw), list(self.receipts)))
+        line = _encoder.encode(_WireHead(self.state, self.trimming, msgspec.Raw(self.levels_raw), self.receipts))
         return seal(HEAD_KIND, b"".join([line, b"\n", *self.tail]))
 
     def moved(self, state: HeadState) -> StoredHead:

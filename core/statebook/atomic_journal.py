@@ -20,7 +20,7 @@ from statebook.atomic_moves import Decision, JournalHeads, Write
 from statebook.atomic_reader import JournalReader, thread_scope, window_mark
 from statebook.atomic_trim import Trimmer
 from statebook.atomic_verify import Verifier
-from statebook.capabilities import Capabilities, Feature
+from statebook.capabilities import Capabilities, Feature, Sharing
 from statebook.collector import Collector
 from statebook.contention import PATIENCE_S, Contention, jittered_pause
 from statebook.errors import (
@@ -31,7 +31,7 @@ from statebook.errors import (
     StatebookError,
     StoreClosed,
 )
-from statebook.ids import new_nonce as fresh_nonce
+from statebook.ids import new_local_nonce, new_nonce as fresh_nonce
 from statebook.index_tree import SHAPE, Shape
 from statebook.journal import ThreadJournalStore
 from statebook.keys import ThreadKey, ThreadScope, check_id, decode_name, is_digest_name
@@ -83,7 +83,7 @@ class AtomicThreadJournalStore(ThreadJournalStore):
         self,
         storage: AtomicJournalStorage,
         *,
-        new_nonce: Callable[[], str] = fresh_nonce,
+        new_nonce: Callable[[], str] | None = None,
         new_journal_id: Callable[[], str] = fresh_nonce,
         pause: Callable[[int], None] = jittered_pause,
         patience_s: float = PATIENCE_S,
@@ -93,14 +93,18 @@ class AtomicThreadJournalStore(ThreadJournalStore):
 
         Args:
             storage: The storage; closed with this store.
-            new_nonce: Fresh randomness, at least 16 characters of `[0-9a-f]`.
+            new_nonce: Fresh randomness, at least 16 characters of `[0-9a-f]`; None: the system's, and for appends to
+                what only this machine shares, out of a buffer.
             new_journal_id: The identity of a new incarnation.
             pause: Waits between lost attempts; takes how many have been lost.
             patience_s: How long a call tries again, in seconds, before it gives up as `BackendUnavailable`.
             shape: The bounds of a head. Journals of other bounds are read all the same.
         """
         self._storage = storage
-        self._new_nonce = new_nonce
+        is_local = storage.capabilities.sharing < Sharing.NETWORK
+        self._new_nonce = new_nonce or fresh_nonce
+        self._new_append_nonce = new_nonce or (new_local_nonce if is_local else fresh_nonce)
+        new_nonce = self._new_nonce
         self._new_journal_id = new_journal_id
         self._shape = shape
         self._closed = False
@@ -390,11 +394,11 @@ class AtomicThreadJournalStore(ThreadJournalStore):
             if placed is None and base_seq < head.state.last_seq:
                 placed, overlap = JournalReader(self._storage, claim.key).at_base(head, batch, base_seq, overlap)
         decision = plan_append(
-            _state(head), claim, batch, base_seq, placed=placed, overlap=overlap, nonce=self._new_nonce()
+            _state(head), claim, batch, base_seq, placed=placed, overlap=overlap, nonce=self._new_append_nonce()
         )
         if isinstance(decision, Commit):
             assert head is not None
-            grown, blobs = extended(head, decision.state, batch, self._new_nonce, self._shape)
+            grown, blobs = extended(head, decision.state, batch, self._new_append_nonce, self._shape)
             return Write(grown, receipt_of(decision.state, batch), blobs)
         if doubt and isinstance(decision, Done):
             return Done(msgspec.structs.replace(decision.answer, replayed=False))

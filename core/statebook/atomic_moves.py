@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -95,9 +95,12 @@ class Memory:
         self._slots: OrderedDict[str, HeadSlot] = OrderedDict()
         self._lock = Lock()
 
-    @contextmanager
-    def hold(self, name: str) -> Iterator[HeadSlot]:
-        """Hold the slot of a journal."""
+    def hold(self, name: str) -> AbstractContextManager[HeadSlot]:
+        """Hold the slot of a journal, from the beginning to the end of a `with`."""
+        return _Hold(self, name)
+
+    def take(self, name: str) -> HeadSlot:
+        """Wait for the slot of a journal, and take it; to be given back."""
         with self._lock:
             slot = self._slots.get(name)
             if slot is None:
@@ -107,11 +110,20 @@ class Memory:
                 self._slots.move_to_end(name)
             slot.users += 1
         try:
-            with slot.lock:
-                yield slot
-        finally:
-            with self._lock:
-                slot.users -= 1
+            slot.lock.acquire()
+        except BaseException:
+            self._leave(slot)
+            raise
+        return slot
+
+    def give_back(self, slot: HeadSlot) -> None:
+        """Let the next call have a slot."""
+        slot.lock.release()
+        self._leave(slot)
+
+    def _leave(self, slot: HeadSlot) -> None:
+        with self._lock:
+            slot.users -= 1
 
     def _let_go(self) -> None:
         excess = len(self._slots) - self._slots_max
@@ -119,6 +131,25 @@ class Memory:
             idle = (name for name, slot in list(self._slots.items())[:-1] if not slot.users)
             for _, name in zip(range(excess), idle, strict=False):
                 del self._slots[name]
+
+
+class _Hold:
+    """A slot, from the beginning to the end of a `with`."""
+
+    __slots__ = ("_memory", "_name", "_slot")
+
+    def __init__(self, memory: Memory, name: str) -> None:
+        self._memory = memory
+        self._name = name
+
+    def __enter__(self) -> HeadSlot:
+        """Take it."""
+        slot = self._slot = self._memory.take(self._name)
+        return slot
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Give it back."""
+        self._memory.give_back(self._slot)
 
 
 class JournalHeads:

@@ -12,7 +12,7 @@ from typing import Final
 from statebook.atomic import COMMIT_CONFLICT, AtomicJournalStorage, CommitConflict, HeadRecord, NamePage
 from statebook.capabilities import Capabilities, Durability, Feature, Limits, Sharing
 from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown, StoreClosed
-from statebook.ids import new_nonce
+from statebook.ids import new_local_nonce
 from statebook.model import check_page
 from statebook_backends.jsonfile.errors import Classified, Planted, Unsettled
 from statebook_backends.jsonfile.layout import (
@@ -39,6 +39,7 @@ from statebook_backends.jsonfile.root import open_root, root_path
 from statebook_backends.jsonfile.tree import Directory, Disk, File
 
 _LIMITS: Final = Limits()
+_RECORD_BYTES_MAX: Final = _LIMITS.list_bytes_max
 _HEADER_READ: Final = 512
 _DIRECTORIES_MAX: Final = 128
 """How many directories of scopes are kept open."""
@@ -106,22 +107,17 @@ class _Opened:
                 gone, _ = self.heads.popitem(last=False)
                 self.scopes[gone].forget_marks()
 
-    def header(self, scope: str, directory: Directory) -> HeadHeader | None:
-        """The header of the head file, or None where there is none; called under the scope's lock.
-
-        It is read only where the file is not the one that was written here last.
-        """
+    def written(self, scope: str, directory: Directory) -> HeadHeader | None:
+        """The header of the head file where it is the one that was written here last; called under the scope's lock."""
         written = self.heads.pop(scope, None)
-        if written is not None and directory.holds(HEAD, written[0]):
-            return written[1]
-        return _header(directory, scope)
+        return written[1] if written is not None and directory.holds(HEAD, written[0]) else None
 
 
 class JsonFileAtomicJournalStorage(AtomicJournalStorage):
     """One directory a scope; the head is replaced by a rename, under a lock between processes (ATOM-1, ATOM-5)."""
 
     def __init__(
-        self, options: JsonFileOptions, *, new_nonce: Callable[[], str] = new_nonce, disk: Disk | None = None
+        self, options: JsonFileOptions, *, new_nonce: Callable[[], str] = new_local_nonce, disk: Disk | None = None
     ) -> None:
         """Open the storage; make the root where there is none.
 
@@ -216,12 +212,15 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
         self, scope: str, expected: str | None, head: bytes, blobs: Mapping[str, bytes] | None = None
     ) -> str | CommitConflict:
         directories = scope_directories(scope)
-        files = {blob_file(name): content for name, content in (blobs or {}).items()}
-        for record in (head, *files.values()):
-            _LIMITS.check("list_bytes_max", len(record), scope)
+        files = {blob_file(name): content for name, content in blobs.items()} if blobs else None
+        for record in (head, *files.values()) if files else (head,):
+            if len(record) > _RECORD_BYTES_MAX:
+                _LIMITS.check("list_bytes_max", len(record), scope)
         with self._call(scope) as opened, self._locked(opened, scope):
             directory = opened.get(scope)
-            current = None if directory is None else opened.header(scope, directory)
+            current = written = None if directory is None else opened.written(scope, directory)
+            if directory is not None and written is None:
+                current = _header(directory, scope)
             if directory is None or current is None:
                 directory = self._make(opened, directories) if expected is None else self._walk(opened, directories)
                 if directory is None:
@@ -238,7 +237,7 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
                 self._write_blobs(opened, directory, scope, files)
             header, content = encode_head(1 if current is None else current.generation + 1, self._new_nonce(), head)
             temporary = TEMP + header.nonce
-            self._announce(directory)
+            self._announce(directory, is_mine=written is not None)
             file = directory.write_new(temporary, content)
             directory.rename(temporary, HEAD)
             directory.sync()
@@ -247,18 +246,25 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
                 opened.keep(scope, file, header)
             return header.token
 
-    def _announce(self, directory: Directory) -> None:
+    def _announce(self, directory: Directory, *, is_mine: bool = False) -> None:
         """Say that the head is about to change: until it is flushed, readers can tell that (see `_settle`).
 
         Where the change fails, the mark stays: it does no harm, and an earlier writer may have left it.
+
+        Args:
+            directory: The directory of the scope.
+            is_mine: Whether the head is the one that was written here last. Then the mark is still there as well: it is
+                removed only where the head was removed or replaced.
         """
         if self._disk.fsync is not None:
-            directory.set_mark(PENDING)
+            directory.set_mark(PENDING, is_there=is_mine)
 
     def _settled(self, directory: Directory) -> None:
         if self._disk.fsync is not None:
-            with suppress(OSError, Unsettled):
+            try:
                 directory.clear_mark(PENDING)
+            except (OSError, Unsettled):
+                return
 
     def _make(self, opened: _Opened, directories: Sequence[str]) -> Directory:
         for _ in range(_WALKS_MAX):

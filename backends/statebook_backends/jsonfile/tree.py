@@ -81,8 +81,10 @@ class File:
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         """Close the descriptor."""
-        with suppress(OSError):
+        try:
             close(self._fd)
+        except OSError:
+            return
 
     def is_at(self, found: os.stat_result) -> bool:
         """Tell whether this is the file that was found, and nobody has written into it since."""
@@ -110,8 +112,10 @@ class Mark:
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         """Close the descriptor."""
-        with suppress(OSError):
+        try:
             close(self._fd)
+        except OSError:
+            return
 
     @property
     def there(self) -> bool:
@@ -227,10 +231,15 @@ class Directory:
 
     # --------------------------------------------------------------------------------------------------------- files
 
-    def set_mark(self, name: str) -> None:
-        """Let a mark stand: an empty file that its owner may write. Not durable by itself."""
+    def set_mark(self, name: str, *, is_there: bool = False) -> None:
+        """Let a mark stand: an empty file that its owner may write. Not durable by itself.
+
+        Args:
+            name: Its name.
+            is_there: Whether one that was set here before is known to have its name still.
+        """
         mark = self._marks.get(name)
-        if mark is None or not mark.there:
+        if mark is None or not (is_there or mark.there):
             path, at = self._at(name)
             flags = (os.O_RDONLY if _MODES else os.O_WRONLY) | os.O_CREAT | _NOFOLLOW
             fd = os.open(path, flags, 0o600, dir_fd=at)

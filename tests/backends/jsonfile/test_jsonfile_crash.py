@@ -115,8 +115,8 @@ def announced(scope_path: Path) -> bool:
 def test_an_announcement_by_a_file_that_comes_and_goes_is_understood_too(
     open_store: Any, scope: str, scope_path: Path
 ) -> None:
-    writer = open_store()
-    token = writer.commit(scope, None, b"head")
+    writer, other = open_store(), open_store()
+    token = other.commit(scope, writer.commit(scope, None, b"head"), b"head1")
     (scope_path / "pending").unlink()
     token = writer.commit(scope, token, b"head2")
     assert isinstance(token, str)
