@@ -92,7 +92,7 @@ def fresh_name() -> str:
 @group.command()
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option("--service", "services", multiple=True, metavar="NAME", help="Start this server, and measure it too.")
-@click.option("--case", "cases", multiple=True, help="Only this: append, group, writers, aio, read, load.")
+@click.option("--case", "cases", multiple=True, help="Only this: append, group, writers, aio, read, page, turns, load.")
 @click.option("--rounds", type=click.IntRange(3, 1_000), default=15, show_default=True, help="Interleaved rounds.")
 @click.option("--round-ms", type=click.IntRange(5, 60_000), default=150, show_default=True, help="Length of a round.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write the results here.")

@@ -109,10 +109,19 @@ class StoreReads:
 
     name = "statebook"
 
-    def __init__(self, store: ThreadJournalStore, key: ThreadKey, *, whole: bool) -> None:
+    def __init__(self, store: ThreadJournalStore, key: ThreadKey, *, whole: bool = False, border: int = 1) -> None:
+        """Read one journal.
+
+        Args:
+            store: The store.
+            key: The journal, of at least `READ_LENGTH` events.
+            whole: Read everything.
+            border: Pages begin behind a multiple of this many events.
+        """
         self._store = store
         self._key = key
         self._whole = whole
+        self._border = border
         self._at = 0
 
     def run(self, operations: int) -> Spent:
@@ -125,7 +134,8 @@ class StoreReads:
 
     def _page(self) -> None:
         self._at = (self._at + 3_301) % (READ_LENGTH - READ_PAGE)
-        if len(self._store.read_after(self._key, self._at, READ_PAGE).events) != READ_PAGE:
+        place = self._at - self._at % self._border
+        if len(self._store.read_after(self._key, place, READ_PAGE).events) != READ_PAGE:
             raise RuntimeError("a page is shorter than the journal")
 
     def _load(self) -> None:

@@ -51,10 +51,19 @@ CASES: Final = (
     Case("group", f"append_many: {GROUP} threads, a batch of {GROUP_EVENTS} each", GROUP * GROUP_EVENTS),
     Case("writers", f"one event of {EVENT_BYTES} bytes, {WRITERS} writers in {WRITERS} threads", 1),
     Case("aio", f"one event of {EVENT_BYTES} bytes, {TASKS} asyncio tasks over commit lanes", 1),
-    Case("read", f"read_after: {READ_PAGE} of {READ_LENGTH:,} events, decoded and verified", READ_PAGE),
+    Case(
+        "read",
+        f"read_after: {READ_PAGE} of {READ_LENGTH:,} events anywhere: two batches of {READ_PAGE}",
+        READ_PAGE,
+    ),
+    Case("page", "the same from where a page ended: one batch", READ_PAGE),
+    Case("turns", f"the same anywhere in a journal of batches of {GROUP_EVENTS}, as turns append them", READ_PAGE),
     Case("load", f"read all of {READ_LENGTH:,} events, decoded and verified", READ_LENGTH),
 )
 """The cases, in the order of the table."""
+
+_READS: Final = {"read": READ_PAGE, "page": READ_PAGE, "turns": GROUP_EVENTS, "load": READ_PAGE}
+"""The cases that read, and how many events the batches of their journal have."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -217,11 +226,12 @@ class _Bench:
 
     def _contenders(self, case: Case, stack: ExitStack) -> list[Contender]:
         contenders: list[Contender] = []
-        if case.name in ("read", "load"):
-            writer = self._writer(case.name, events=READ_PAGE)
+        if case.name in _READS:
+            writer = self._writer(case.name, events=_READS[case.name])
             while writer.base < READ_LENGTH:
                 writer.append(self._store)
-            return [StoreReads(self._store, writer.key, whole=case.name == "load")]
+            border = READ_PAGE if case.name == "page" else 1
+            return [StoreReads(self._store, writer.key, whole=case.name == "load", border=border)]
         if case.name == "aio":
             return self._tasks(stack)
         if case.name == "append":

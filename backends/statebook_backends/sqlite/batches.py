@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -41,8 +40,6 @@ _LEAVING: Final = (
 )
 _EMPTY_BODIES: Final = "UPDATE batch SET body = x'' WHERE jid = ? AND last_seq < ? AND length(body) > 0"
 _SET_BODY: Final = "UPDATE batch SET body = ? WHERE jid = ? AND last_seq = ?"
-
-_sha256 = hashlib.sha256
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
@@ -208,7 +205,7 @@ def read_events(cursor: Cursor, known: KnownHead, seq: int, limit: int) -> list[
     for first, batch_last, batch_id, stored_digest, body, batch_chain in cursor.execute(_PAGE, (known.jid, seq, limit)):
         if first != last + 1 and not (last == seq and first <= seq + 1):
             raise damaged(head.key, "a batch is missing", last + 1, f"a batch that starts at {last + 1}", str(first))
-        found = _sha256(body).hexdigest()
+        found = digest(body)
         if found != stored_digest:
             raise damaged(head.key, "the body does not match its digest", first, str(stored_digest), found)
         there, count, wanted = decode_wanted(body, first, seq + 1, seq + limit)

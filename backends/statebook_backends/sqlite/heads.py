@@ -163,13 +163,37 @@ def _sealing(namespace: str, jid: int, head: HeadState) -> Sealing:
 # ---------------------------------------------------------------------------------------------------------------- rows
 
 
-def read_head(cursor: Cursor, namespace: str, key: ThreadKey) -> KnownHead | None:
+class HeadsRead:
+    """The rows of heads that a store's readers verified last: the same row again is the same head (FORMAT-1).
+
+    Safe from many threads, which only ever look at what is remembered.
+    """
+
+    __slots__ = ("_heads",)
+
+    def __init__(self) -> None:
+        self._heads: dict[ThreadKey, tuple[tuple[object, ...], KnownHead]] = {}
+
+    def get(self, key: ThreadKey, row: tuple[object, ...]) -> KnownHead | None:
+        """The head of a row that was verified as it is, or None."""
+        found = self._heads.get(key)
+        return found[1] if found is not None and found[0] == row else None
+
+    def put(self, key: ThreadKey, row: tuple[object, ...], known: KnownHead) -> None:
+        """Remember a row that was verified."""
+        if len(self._heads) >= JOURNALS_REMEMBERED:
+            self._heads.clear()
+        self._heads[key] = (row, known)
+
+
+def read_head(cursor: Cursor, namespace: str, key: ThreadKey, remembered: HeadsRead | None = None) -> KnownHead | None:
     """Read and verify a head, a tombstone too.
 
     Args:
         cursor: Inside a transaction.
         namespace: The namespace.
         key: The thread.
+        remembered: What was verified before, for readers: they change nothing of what they are given.
 
     Returns:
         The head, or None where there is no row.
@@ -184,6 +208,10 @@ def read_head(cursor: Cursor, namespace: str, key: ThreadKey) -> KnownHead | Non
         if cursor.execute(_LOST, (namespace, name)).fetchone() is not None:
             raise _damaged(key, "the head of a journal that was there", "none")
         return None
+    if remembered is not None:
+        seen = remembered.get(key, row)
+        if seen is not None:
+            return seen
     if row[5] != FORMAT_VERSION:
         raise UnsupportedFormat(
             f"the head has format {row[5]}; this release reads format {FORMAT_VERSION}. Use a release that knows it",
@@ -216,7 +244,10 @@ def read_head(cursor: Cursor, namespace: str, key: ThreadKey) -> KnownHead | Non
         raise _damaged(key, str(row[17]), seal)
     if row[1:5] != (key.user_id, key.agent_id, key.session_id, key.thread_id):
         raise _damaged(key, repr(msgspec.structs.astuple(key)), repr(row[1:5]))
-    return KnownHead(namespace, row[0], sealing, head, seal)
+    known = KnownHead(namespace, row[0], sealing, head, seal)
+    if remembered is not None:
+        remembered.put(key, row, known)
+    return known
 
 
 def _damaged(key: ThreadKey, expected: str, found: str) -> JournalCorrupt:

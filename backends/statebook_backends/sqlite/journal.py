@@ -46,7 +46,7 @@ from statebook_backends.sqlite.append import Append
 from statebook_backends.sqlite.batches import find_batch, read_events, trim_batches
 from statebook_backends.sqlite.cursors import read_cursor, read_cursors, write_cursor
 from statebook_backends.sqlite.database import Session
-from statebook_backends.sqlite.heads import KnownHead, read_head, write_head
+from statebook_backends.sqlite.heads import HeadsRead, KnownHead, read_head, write_head
 from statebook_backends.sqlite.options import SqliteOptions
 from statebook_backends.sqlite.verify import verify_journal
 
@@ -98,6 +98,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
         self._new_write_nonce = new_write_nonce
         self._limits = self._session.capabilities.limits
         self._heads = self._session.database.heads
+        self._heads_read = HeadsRead()
         self._rests = Rests()  # SQLite's lock goes to whoever asks at the right moment
 
     @property
@@ -108,7 +109,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
 
     def head(self, key: ThreadKey) -> JournalHead | None:
         with self._session.database.readers.reading(JournalCorrupt, key.name) as cursor:
-            known = read_head(cursor, self._namespace, key)
+            known = read_head(cursor, self._namespace, key, self._heads_read)
         return None if known is None else known.head.public()
 
     def claim(
@@ -224,7 +225,7 @@ class SqliteThreadJournalStore(ThreadJournalStore):
         check_seq(seq)
         check_page(limit)
         with self._session.database.readers.reading(JournalCorrupt, key.name) as cursor:
-            known = read_head(cursor, self._namespace, key)
+            known = read_head(cursor, self._namespace, key, self._heads_read)
             wrong = check_read(None if known is None else known.head, key, seq)
             if wrong is not None:
                 raise wrong
