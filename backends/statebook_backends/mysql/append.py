@@ -14,32 +14,37 @@ from typing import Final
 
 from statebook.errors import BackendUnavailable, JournalCorrupt, OutcomeUnknown, StatebookError
 from statebook.model import Receipt, WriterClaim
-from statebook.plan import Commit, Done, fenced, plan_append, receipt_of
+from statebook.plan import Commit, Done, admits, extended, fenced, plan_append, receipt_of
 from statebook.records import FrozenBatch, HeadState, JournalState
 from statebook.window import WINDOW_BATCHES
 from statebook_backends.mysql.batches import BEHIND, BY_ID, NEWEST, event_ids_behind, receipt_by_id, window_of
 from statebook_backends.mysql.errors import NULL_REFUSED, Failure, classify
 from statebook_backends.mysql.heads import LOCK_HEAD, HeadCache, KnownHead, head_of, lost_head, seal_head
-from statebook_backends.mysql.sql import Row, Sql, literal
+from statebook_backends.mysql.sql import Row, Sql, literal, quoted
 from statebook_backends.mysql.transactions import Failed, Runner, Transaction
 
 # Filled in with `%`, since nothing is rendered more often: numbers as they are, all else as literals.
 _ADVANCE: Final = (
-    "UPDATE ~journal SET generation = %d, nonce = %b, last_seq = %d, checkpoint_seq = %b, chain = %b, seal = %b WHERE "
-    "jid = %d AND nonce = %b AND generation = %d AND seal = %b AND last_seq = %d AND epoch = %d AND claim_nonce = %b"
+    "UPDATE ~journal SET generation = %d, nonce = %s, last_seq = %d, checkpoint_seq = %s, chain = %s, seal = %s WHERE "
+    "jid = %d AND nonce = %s AND generation = %d AND seal = %s AND last_seq = %d AND epoch = %d AND claim_nonce = %s"
 )
+# Behind the first of a group: where one head is another one, no later one is moved.
+_AS_THE_LAST: Final = b" AND ROW_COUNT() = 1"
 # The nonce is fresh, so that it is in the row only where the UPDATE before has put it there.
 _INSERT: Final = (
     "INSERT INTO ~batch (jid, first_seq, last_seq, batch_id, epoch, digest, chain, body) "
-    "SELECT jid, %d, %d, %b, %d, %b, %b, %b FROM ~journal WHERE jid = %d AND nonce = %b"
+    "SELECT jid, %b%b FROM ~journal WHERE jid = %d AND nonce = %b"
 )
 
 # What costs the server least: values, and no look at the head. Where the UPDATE right before has met no row, the column
 # that cannot be NULL makes this an error, behind which the COMMIT is not reached.
 _INSERT_WHERE_MET: Final = (
     "INSERT INTO ~batch (jid, first_seq, last_seq, batch_id, epoch, digest, chain, body) "
-    "VALUES (IF(ROW_COUNT() = 1, %d, NULL), %d, %d, %b, %d, %b, %b, %b)"
+    "VALUES (IF(ROW_COUNT() = 1, %d, NULL), %b%b)"
 )
+_COLUMNS: Final = "%d, %d, %s, %d, %s, %s, "
+_JOINED_BYTES_MAX: Final = 1_048_576
+"""Up to so many bytes of bodies a group inserts its rows by one statement."""
 
 
 class Append:
@@ -49,18 +54,16 @@ class Append:
         claim: The writer's claim.
         batch: The batch.
         base_seq: The base.
-        name: The name of the thread.
         answer: The receipt, once it is committed.
         error: Why it was refused, or what went wrong.
     """
 
-    __slots__ = ("answer", "base_seq", "batch", "claim", "error", "name")
+    __slots__ = ("answer", "base_seq", "batch", "claim", "error")
 
     def __init__(self, claim: WriterClaim, batch: FrozenBatch, base_seq: int) -> None:
         self.claim = claim
         self.batch = batch
         self.base_seq = base_seq
-        self.name = claim.key.name.encode()
         self.answer: Receipt | None = None
         self.error: StatebookError | None = None
 
@@ -78,6 +81,11 @@ class Append:
         self.error.__cause__ = cause
 
     @property
+    def name(self) -> bytes:
+        """The name of the thread."""
+        return self.claim.key.name.encode()
+
+    @property
     def result(self) -> Receipt | StatebookError:
         """The receipt, or the error."""
         if self.error is not None:
@@ -90,32 +98,38 @@ class Append:
 class _Planned:
     """An append that may commit, and the writes that it takes."""
 
-    __slots__ = ("before", "new", "operation", "seal", "seal_before")
+    __slots__ = ("before", "jid", "new", "operation", "receipt", "seal", "seal_before")
 
     def __init__(self, operation: Append, known: KnownHead, new: HeadState) -> None:
         self.operation = operation
+        self.jid = known.jid
         self.before = known.head
         self.seal_before = known.seal
         self.new = new
         self.seal = seal_head(known.fixed, new)
+        self.receipt = receipt_of(new, operation.batch)
 
-    def write(self, tx: Transaction, jid: int, advance: bytes, insert: bytes, *, met: bool = False) -> None:
-        """Hand in the two changes: `_ADVANCE`, and `_INSERT` or `_INSERT_WHERE_MET`, with their tables named."""
-        before, new, batch = self.before, self.new, self.operation.batch
-        nonce, chain = literal(new.nonce), literal(new.chain)
-        tx.change_rendered(
-            advance
+    def advance(self, text: str) -> bytes:
+        """The UPDATE: `_ADVANCE`, with its table named."""
+        before, new = self.before, self.new
+        checkpoint = "NULL" if new.checkpoint_seq is None else new.checkpoint_seq
+        return (
+            text
             % (
-                *(new.generation, nonce, new.last_seq, literal(new.checkpoint_seq), chain, literal(self.seal)),
-                *(jid, literal(before.nonce), before.generation, literal(self.seal_before), before.last_seq),
-                *(before.epoch, literal(before.claim_nonce)),
+                *(new.generation, quoted(new.nonce), new.last_seq, checkpoint, quoted(new.chain), quoted(self.seal)),
+                *(self.jid, quoted(before.nonce), before.generation, quoted(self.seal_before), before.last_seq),
+                *(before.epoch, quoted(before.claim_nonce)),
             )
+        ).encode()
+
+    def row(self) -> tuple[bytes, bytes]:
+        """The columns of the row to insert behind `jid`, and the last of them, which is the body."""
+        new, batch = self.new, self.operation.batch
+        columns = _COLUMNS % (
+            *(self.before.last_seq + 1, new.last_seq, f"_binary{quoted(batch.batch_id)}", new.epoch),
+            *(quoted(batch.digest), quoted(new.chain)),
         )
-        row = (
-            *(before.last_seq + 1, new.last_seq, literal(batch.batch_id.encode()), new.epoch),
-            *(literal(batch.digest), chain, literal(batch.body)),
-        )
-        tx.change_rendered(insert % ((jid, *row) if met else (*row, jid, nonce)))
+        return columns.encode(), literal(batch.body)
 
 
 class Appender:
@@ -170,10 +184,8 @@ class Appender:
         if len(planned) > 1:
             planned.sort(key=lambda pair: pair[1].operation.name)  # stable: a thread's own stay in their order
         try:
-            if len(planned) == 1:
-                counts = self._runner.transact(lambda tx: self._write_one(tx, planned), repeats_duplicates=False)
-            else:
-                counts = self._runner.transact(lambda tx: _write_all(tx, planned, met=True), repeats_duplicates=False)
+            write = self._write_one if len(planned) == 1 else _write_where_met
+            counts = self._runner.transact(lambda tx: write(tx, planned), repeats_duplicates=False)
         except Failed as failed:
             self._forget(planned)
             if failed.failure.undecided:
@@ -198,7 +210,7 @@ class Appender:
         """
         ((known, plan),) = planned
         try:
-            return _write_all(tx, planned, met=True)
+            return _write_where_met(tx, planned)
         except Failure as failure:
             if failure.code != NULL_REFUSED:
                 raise
@@ -216,21 +228,16 @@ class Appender:
             return None
         if window is None or window.chain != head.chain:
             return None
-        if window.find(batch.batch_id) is not None or window.overlap(batch.event_ids) is not None:
+        if not window.is_new(batch.batch_id, batch.event_ids) or not admits(head, operation.claim, operation.base_seq):
             return None
-        decision = plan_append(
-            head, operation.claim, batch, operation.base_seq, placed=None, overlap=None, nonce=self._new_nonce()
-        )
-        if type(decision) is not Commit:
-            return None
-        return _moved(operation, known, decision.state)
+        return _moved(operation, known, extended(head, batch, self._new_nonce()))
 
     def _take_up(self, planned: Sequence[tuple[KnownHead, _Planned]], counts: Sequence[int]) -> None:
         """Answer what was committed."""
         for place in range(0, len(counts), 2):
             known, plan = planned[place // 2]
             if tuple(counts[place : place + 2]) == (1, 1):
-                plan.operation.answer = receipt_of(plan.new, plan.operation.batch)
+                plan.operation.answer = plan.receipt
             else:
                 self._heads.drop(known.head.journal_id)
                 plan.operation.unknown()
@@ -390,7 +397,7 @@ class _Judge:
         if not isinstance(decision, Commit):
             raise decision.error
         plan = _moved(operation, known, decision.state)
-        operation.answer = receipt_of(plan.new, batch)
+        operation.answer = plan.receipt
         return known, plan
 
     def remember(self) -> None:
@@ -413,25 +420,44 @@ def _moved(operation: Append, known: KnownHead, new: HeadState) -> _Planned:
     plan = _Planned(operation, known, new)
     known.head, known.seal = new, plan.seal
     if known.window is not None:
-        known.window.push(receipt_of(new, operation.batch), operation.batch.event_ids, new.chain)
+        known.window.push(plan.receipt, operation.batch.event_ids, new.chain)
     return plan
 
 
-def _write_all(tx: Transaction, planned: Sequence[tuple[KnownHead, _Planned]], *, met: bool = False) -> list[int]:
-    """Hand in all writes, and commit.
-
-    Args:
-        tx: The transaction.
-        planned: The appends.
-        met: Whether a head that is another one is to fail the transaction, which costs the server less.
+def _write_all(tx: Transaction, planned: Sequence[tuple[KnownHead, _Planned]]) -> list[int]:
+    """Hand in all writes of appends that were judged under the locks of their heads' rows, and commit.
 
     Returns:
         Two counts an append.
     """
-    advance, insert = tx.sql.named(_ADVANCE), tx.sql.named(_INSERT_WHERE_MET if met else _INSERT)
-    for known, plan in planned:
-        plan.write(tx, known.jid, advance, insert, met=met)
+    advance, insert = tx.sql.named(_ADVANCE).decode(), tx.sql.named(_INSERT)
+    for _, plan in planned:
+        tx.change_rendered(plan.advance(advance))
+        tx.change_rendered(insert % (*plan.row(), plan.jid, quoted(plan.new.nonce).encode()))
     return tx.commit()
+
+
+def _write_where_met(tx: Transaction, planned: Sequence[tuple[KnownHead, _Planned]]) -> list[int]:
+    """Hand in all writes of appends that were judged by memory, and commit: a head that is another one fails them all.
+
+    Returns:
+        Two counts an append.
+    """
+    advance, insert = tx.sql.named(_ADVANCE).decode(), tx.sql.named(_INSERT_WHERE_MET)
+    joined = len(planned) > 1 and sum([len(plan.operation.batch.body) for _, plan in planned]) <= _JOINED_BYTES_MAX
+    if not joined:
+        for _, plan in planned:
+            tx.change_rendered(plan.advance(advance))
+            tx.change_rendered(insert % (plan.jid, *plan.row()))
+        return tx.commit()
+    rows: list[bytes] = []
+    for _, plan in planned:
+        update = plan.advance(advance)
+        tx.change_rendered(update + _AS_THE_LAST if rows else update)
+        rows.append(b"(%d, %b%b)" % (plan.jid, *plan.row()) if rows else insert % (plan.jid, *plan.row()))
+    tx.change_rendered(b", ".join(rows))
+    *moved, inserted = tx.commit()
+    return [count for met in moved for count in (met, 1 if inserted == len(planned) else 0)]
 
 
 def _behind_failed(planned: Sequence[tuple[KnownHead, _Planned]], rest: Sequence[Append]) -> list[Append]:

@@ -7,6 +7,7 @@ that the COMMIT behind it was not reached. A connection that is *lost* proves no
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sized
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
@@ -95,24 +96,21 @@ class Lost(Failure):
 
 
 class driver_errors:  # noqa: N801 - a context manager, named as it reads in a with statement
-    """Turn every error of the driver into `Refused` or `Lost`.
+    """Turn every error of the driver into `Refused` or `Lost`."""
 
-    Attributes:
-        answered: How many statements have been answered so far; counted by the block.
-    """
+    __slots__ = ("_answers", "_commits", "_statements")
 
-    __slots__ = ("_commits", "_statements", "answered")
-
-    def __init__(self, statements: int, *, commits: bool) -> None:
+    def __init__(self, statements: int, *, commits: bool, answers: Sized = ()) -> None:
         """Describe what is sent.
 
         Args:
             statements: How many statements.
             commits: Whether the last one is a COMMIT.
+            answers: What the block fills, one for each statement that has been answered.
         """
         self._statements = statements
         self._commits = commits
-        self.answered = 0
+        self._answers = answers
 
     def __enter__(self) -> Self:
         """Begin the block."""
@@ -126,7 +124,7 @@ class driver_errors:  # noqa: N801 - a context manager, named as it reads in a w
             return
         code = code_of(error)
         if 1_000 <= code < 2_000 or code >= 3_000:
-            at_commit = self._commits and self.answered == self._statements - 1
+            at_commit = self._commits and len(self._answers) == self._statements - 1
             undecided = at_commit and code not in _HARMLESS_AT_COMMIT
             raise Refused(code, undecided=undecided, dead=code in _KILLED) from error
         # What could not be sent whole was never run: the server runs a request when it has all of it.

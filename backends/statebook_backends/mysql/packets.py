@@ -26,17 +26,14 @@ _JSON: Final = 245
 _INTEGERS: Final = frozenset({1, 2, 3, 8, 9, 13})
 _WIDTHS: Final = {252: 2, 253: 3, 254: 8}
 _COLUMNS_MAX: Final = 512
+_SHAPES_MAX: Final = 1_024
 
 
 class Driver(Protocol):
     """What is used of the driver's connection."""
 
-    def first(self) -> tuple[bytes, int]:
-        """The first packet of an answer, and the number that the next one must have; an error packet is raised."""
-        ...
-
-    def read(self, size: int) -> bytes:
-        """So many bytes, or the error for a lost connection."""
+    def receive(self, wanted: int, hoped: int) -> bytes:
+        """What has come, at least so many bytes, or the error for a lost connection; see `Packets.counts`."""
         ...
 
     def refused(self, packet: bytes) -> NoReturn:
@@ -49,7 +46,11 @@ class Driver(Protocol):
 
 
 class Packets:
-    """Reads answers. Remembers how columns are decoded, which the server describes anew with each result."""
+    """Reads answers. Remembers how columns are decoded, which the server describes anew with each result.
+
+    Attributes:
+        status: What the server said last of its session, as the protocol's flags.
+    """
 
     def __init__(self, driver: Driver, others: Mapping[int, Callable[[str], object]]) -> None:
         """Read from a connection.
@@ -58,14 +59,20 @@ class Packets:
             driver: The connection.
             others: Decodes, by the number of the type, what is neither text nor an integer.
         """
+        self.status = 0
         self._driver = driver
         self._others = others
-        self._read = driver.read
         self._number = 0
+        self._data = b""
+        self._at = 0
         self._columns: dict[bytes, _Decode] = {}
+        self._shortest: dict[int, int] = {}
 
-    def results(self) -> Iterator[Result]:
+    def results(self, number: int = 1) -> Iterator[Result]:
         """Read the answers to one request, one by one.
+
+        Args:
+            number: The number that the first packet must have.
 
         Yields:
             As many as there were statements.
@@ -73,41 +80,94 @@ class Packets:
         Raises:
             Exception: What the driver raises: a statement was refused, or the connection broke.
         """
-        packet, self._number = self._driver.first()
+        self._data, self._at, self._number = b"", 0, number
         while True:
+            packet = self._packet()
             kind = packet[0]
             if kind == _OK:
                 count, at = self._length(packet, 1)
                 insert_id, at = self._length(packet, at)
-                flags = packet[at]
+                self.status = packet[at]
                 yield (), count, insert_id
             elif kind == _ERROR:
                 self._driver.refused(packet)
             elif kind == _NULL:
                 self._driver.broken("a request for a local file")
             else:
-                rows, flags = self._rows(self._length(packet, 0)[0])
+                rows, self.status = self._rows(self._length(packet, 0)[0])
                 yield rows, len(rows), 0
-            if not flags & _MORE_FOLLOWS:
+            if not self.status & _MORE_FOLLOWS:
                 return
+
+    def counts(self, counts: list[int], statements: int, number: int = 1) -> None:
+        """Read the answers to changes, which say no more than how many rows each has met.
+
+        The server sends each answer by itself, and to be woken for each costs more than to read it: it is waited a
+        moment for as many bytes as so many answers had before, at least.
+
+        Args:
+            counts: Gets them, one by one.
+            statements: How many statements were sent.
+            number: The number that the first packet must have.
+
+        Raises:
+            Exception: As `results`.
+        """
+        hoped = self._shortest.get(statements, 0)
+        self._data = self._driver.receive(1, hoped)
+        self._at, self._number = 0, number
+        size = 0
+        while True:
             packet = self._packet()
+            if packet[0] != _OK:
+                if packet[0] == _ERROR:
+                    self._driver.refused(packet)
+                self._driver.broken("rows where there are none")
+            if packet[1] < _NULL and packet[2] == 0:
+                count, at = packet[1], 3
+            else:
+                count, at = self._length(packet, 1)
+                _, at = self._length(packet, at)
+            self.status = packet[at]
+            counts.append(count)
+            size += 4 + len(packet)
+            if not self.status & _MORE_FOLLOWS:
+                break
+        if size < hoped or not hoped:
+            if len(self._shortest) >= _SHAPES_MAX:
+                self._shortest.clear()
+            self._shortest[statements] = size
 
     def _packet(self) -> bytes:
-        parts: list[bytes] = []
-        while True:
-            head = self._read(4)
-            if head[3] != self._number:
-                self._driver.broken("a packet out of turn")
-            self._number = (self._number + 1) & 0xFF
-            size = head[0] | head[1] << 8 | head[2] << 16
-            data = self._read(size)
-            if size < _PACKET_MAX and not parts:
-                if not data:
-                    self._driver.broken("an empty packet")
-                return data
-            parts.append(data)
-            if size < _PACKET_MAX:
-                return b"".join(parts)
+        packet = self._part()
+        if len(packet) == _PACKET_MAX:
+            parts = [packet]
+            while len(parts[-1]) == _PACKET_MAX:
+                parts.append(self._part())
+            return b"".join(parts)
+        if not packet:
+            self._driver.broken("an empty packet")
+        return packet
+
+    def _part(self) -> bytes:
+        data, at = self._data, self._at
+        if len(data) < at + 4:
+            data, at = self._more(4), 0
+        size = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+        if data[at + 3] != self._number:
+            self._driver.broken("a packet out of turn")
+        self._number = (self._number + 1) & 0xFF
+        end = at + 4 + size
+        if len(data) < end:
+            data, at, end = self._more(4 + size), 0, 4 + size
+        self._at = end
+        return data[at + 4 : end]
+
+    def _more(self, size: int) -> bytes:
+        """Begin what was received with what is left of it, and receive until there are so many bytes."""
+        left = self._data[self._at :]
+        self._data, self._at = left + self._driver.receive(size - len(left), 0), 0
+        return self._data
 
     def _rows(self, columns: int) -> tuple[tuple[Row, ...], int]:
         """The rows of a result, and the status flags behind them."""

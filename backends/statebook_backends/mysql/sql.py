@@ -14,7 +14,10 @@ Value: TypeAlias = "str | bytes | int | None"
 
 Row: TypeAlias = "tuple[Value, ...]"
 
-BEGIN: Final = b"BEGIN"
+BEGIN: Final = b"SET autocommit=0"
+"""Begins a transaction with the next statement, and so does every COMMIT and ROLLBACK behind it."""
+SINGLE: Final = b"SET autocommit=1"
+"""Makes each statement a transaction of its own again."""
 COMMIT: Final = b"COMMIT"
 ROLLBACK: Final = b"ROLLBACK"
 SNAPSHOT: Final = (
@@ -51,6 +54,15 @@ def literal(value: Value | tuple[Value, ...]) -> bytes:
     if isinstance(value, int):
         return b"%d" % value
     return b",".join([literal(each) for each in value])
+
+
+def quoted(text: str | None) -> str:
+    """What `literal` makes of a text, as text: for statements that are encoded when they are whole."""
+    if text is None:
+        return "NULL"
+    if "\\" in text:
+        text = text.replace("\\", "\\\\")
+    return f"""'{text.replace("'", chr(92) + "'")}'""" if "'" in text else f"'{text}'"
 
 
 def _escaped(data: bytes) -> bytes:

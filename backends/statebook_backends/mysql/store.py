@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 import pymysql  # type: ignore[import-untyped]
-from pymysql.connections import Connection  # type: ignore[import-untyped]
+from pymysql.connections import MAX_PACKET_LEN, Connection  # type: ignore[import-untyped]
 from pymysql.constants import CLIENT, COMMAND, CR  # type: ignore[import-untyped]
 from pymysql.err import OperationalError, raise_mysql_exception  # type: ignore[import-untyped]
 
@@ -21,7 +21,9 @@ from statebook_backends.mysql.packets import Packets
 from statebook_backends.mysql.sql import Row
 
 _SQL_MODE: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
+_AUTOCOMMIT: Final = 2
 _BUFFER_BYTES: Final = 65_536
+_HOPES_MS: Final = 5
 _INSTALL: Final = 'python -m pip install "statebook[mysql]"'
 
 
@@ -45,9 +47,10 @@ class Link:
     Attributes:
         thread_id: The session's number on the server.
         idle_since: When it was used last, on the pool's clock.
+        autocommits: Whether each statement is a transaction of its own; None where that is not known for certain.
     """
 
-    __slots__ = ("_connection", "_descriptor", "_packets", "idle_since", "thread_id")
+    __slots__ = ("_connection", "_packets", "_poll", "autocommits", "idle_since", "thread_id")
 
     def __init__(self, options: MysqlOptions, tls: ssl.SSLContext | None) -> None:
         """Connect, and set the session up.
@@ -61,7 +64,11 @@ class Link:
             BackendUnavailable: The server does not answer, or has no connection left.
         """
         self.idle_since = 0.0
-        self._connection, self._descriptor = _connect(options, tls)
+        self.autocommits: bool | None = None
+        self._connection, descriptor = _connect(options, tls)
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+        self._connection.read_directly(self._poll)
         self._packets = Packets(self._connection, self._connection.decoders)
         self.thread_id = int(self._connection.thread_id())
         lock = options.lock_timeout_s
@@ -93,11 +100,12 @@ class Link:
             Failure: The server answered one with an error, or the connection broke.
         """
         answers: list[Answer] = []
-        with driver_errors(len(statements), commits=commits) as errors:
-            self._connection.send(b";".join(statements))
-            for rows, count, insert_id in self._packets.results():
+        self.autocommits = None
+        with driver_errors(len(statements), commits=commits, answers=answers):
+            number = self._connection.send(b";".join(statements))
+            for rows, count, insert_id in self._packets.results(number):
                 answers.append(Answer(rows, count, insert_id))
-                errors.answered += 1
+        self.autocommits = self._packets.status & _AUTOCOMMIT != 0
         return answers
 
     def count(self, statements: Sequence[bytes], *, commits: bool) -> list[int]:
@@ -114,11 +122,11 @@ class Link:
             Failure: The server answered one with an error, or the connection broke.
         """
         counts: list[int] = []
-        with driver_errors(len(statements), commits=commits) as errors:
-            self._connection.send(b";".join(statements))
-            for _, count, _ in self._packets.results():
-                counts.append(count)
-                errors.answered += 1
+        self.autocommits = None
+        with driver_errors(len(statements), commits=commits, answers=counts):
+            number = self._connection.send(b";".join(statements))
+            self._packets.counts(counts, len(statements), number)
+        self.autocommits = self._packets.status & _AUTOCOMMIT != 0
         return counts
 
     def is_stale(self, *, idle_s: float, ping_after_s: float) -> bool:
@@ -133,9 +141,8 @@ class Link:
         """
         if not self._connection.open:
             return True
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        if poll.poll(0):
+        self._connection.wake_at(1)
+        if self._poll.poll(0):
             # Nobody has asked for what stands there: the end of the connection, or, with TLS, a ticket.
             idle_s = ping_after_s + 1.0
         if idle_s <= ping_after_s:
@@ -158,31 +165,72 @@ class Link:
 class _Connection(Connection):  # type: ignore[misc]
     """The driver's connection, with what `Packets` needs: calls that it has always had, for those who extend it."""
 
+    _poll: select.poll | None = None
+    _wakes_at = 1
+
     if TYPE_CHECKING:
         _sock: socket.socket
         _next_seq_id: int
+        _read_timeout: float
+        _write_timeout: float
 
         def _execute_command(self, command: int, sql: bytes) -> None: ...
 
+        def _write_bytes(self, data: bytes) -> None: ...
+
         def _force_close(self) -> None: ...
 
-    def read_ahead(self) -> None:
-        """Read larger pieces from the socket, once signed in: then nothing is on its way."""
-        self._rfile = self._sock.makefile("rb", _BUFFER_BYTES)
+    def read_directly(self, poll: select.poll) -> None:
+        """Read answers from the socket itself, once signed in: then nothing is on its way."""
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._poll = poll if hasattr(socket, "SO_RCVLOWAT") and not isinstance(self._sock, ssl.SSLSocket) else None
 
-    def send(self, request: bytes) -> None:
-        """Send statements."""
-        self._execute_command(COMMAND.COM_QUERY, request)
+    def send(self, request: bytes) -> int:
+        """Send statements; gives the number of the first packet of the answer."""
+        if len(request) + 1 >= MAX_PACKET_LEN or not self.open:
+            self._execute_command(COMMAND.COM_QUERY, request)
+            number = self._next_seq_id
+        else:
+            self._write_bytes(b"%b\x00\x03%b" % ((len(request) + 1).to_bytes(3, "little"), request))
+            number = 1
+        if self._read_timeout != self._write_timeout:
+            self._sock.settimeout(self._read_timeout)
+            self._current_timeout = self._read_timeout  # what newer drivers remember of the line above
+        return number
 
-    def first(self) -> tuple[bytes, int]:
-        packet = self._read_packet()
-        return packet.get_all_data(), self._next_seq_id
+    def wake_at(self, size: int) -> None:
+        """Be woken by so many bytes or the connection's end, where that can be had."""
+        if self._poll is not None and size != self._wakes_at:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+            self._wakes_at = size
 
-    def read(self, size: int) -> bytes:
-        data: bytes = self._rfile.read(size)
-        if len(data) != size:
-            self.broken("it ends early")
-        return data
+    def receive(self, wanted: int, hoped: int) -> bytes:
+        try:
+            return self._received(wanted, hoped)
+        except OSError as error:
+            self._force_close()
+            raise OperationalError(CR.CR_SERVER_LOST, f"the server's answer did not come: {error}") from error
+
+    def _received(self, wanted: int, hoped: int) -> bytes:
+        sock, buffer = self._sock, self._buffer
+        parts: list[bytes] = []
+        if hoped > wanted and self._poll is not None:
+            # Bytes that have been taken count no more: so none is before all are there. An answer that says what went
+            # wrong may be shorter than hoped for.
+            self.wake_at(min(hoped, _BUFFER_BYTES))
+            if not self._poll.poll(_HOPES_MS):
+                self.wake_at(1)
+        else:
+            self.wake_at(min(wanted, _BUFFER_BYTES))
+        while True:
+            size = sock.recv_into(buffer)
+            if not size:
+                self.broken("it ends early")
+            parts.append(bytes(buffer[:size]))
+            wanted -= size
+            if wanted <= 0:
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            self.wake_at(min(wanted, _BUFFER_BYTES))
 
     def refused(self, packet: bytes) -> NoReturn:
         raise_mysql_exception(packet)
@@ -222,7 +270,6 @@ def _connect(options: MysqlOptions, tls: ssl.SSLContext | None) -> tuple[_Connec
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             descriptor = sock.fileno()
             connection.connect(sock)
-            connection.read_ahead()
     except Failure as failure:
         raise classify_opening(failure, where(options)) from (failure.__cause__ or failure)
     except RuntimeError as error:

@@ -26,26 +26,24 @@ class Broken(Exception):
 
 
 class Wire:
-    """Packets as they come."""
+    """Packets as they come, some bytes at a time."""
 
-    def __init__(self, *packets: bytes, number: int = 1, gap: int = 0) -> None:
-        self.data, self.at, self.number = b"", 0, number
-        self.opening = packets[0]
-        for packet in packets[1:]:
-            number = (number + 1) & 0xFF
+    def __init__(self, *packets: bytes, number: int = 1, gap: int = 0, piece: int = 1 << 30) -> None:
+        self.data, self.at, self.piece = b"", 0, piece
+        self.hopes: list[int] = []
+        for turn, packet in enumerate(packets):
             parts = [packet[place : place + 0xFFFFFF] for place in range(0, len(packet) + 1, 0xFFFFFF)]
-            for place, part in enumerate(parts):
-                self.data += len(part).to_bytes(3, "little") + bytes([(number + place + gap) & 0xFF]) + part
-            number += len(parts) - 1
+            for part in parts:
+                shown = (number + (gap if turn else 0)) & 0xFF
+                self.data += len(part).to_bytes(3, "little") + bytes([shown]) + part
+                number += 1
 
-    def first(self) -> tuple[bytes, int]:
-        return self.opening, (self.number + 1) & 0xFF
-
-    def read(self, size: int) -> bytes:
-        self.at += size
-        if self.at > len(self.data):
+    def receive(self, wanted: int, hoped: int) -> bytes:
+        self.hopes.append(hoped)
+        start, self.at = self.at, min(self.at + max(wanted, self.piece), len(self.data))
+        if self.at < start + wanted:
             raise Broken("lost")
-        return self.data[self.at - size : self.at]
+        return self.data[start : self.at]
 
     def refused(self, packet: bytes) -> NoReturn:
         raise Refused(packet)
@@ -69,12 +67,48 @@ def _column(kind: int, charset: int = 45, name: bytes = b"c") -> bytes:
     )
 
 
-def _read(*packets: bytes, number: int = 1, gap: int = 0) -> list[Result]:
-    return list(Packets(Wire(*packets, number=number, gap=gap), {NUMERIC: Decimal}).results())
+def _read(*packets: bytes, number: int = 1, gap: int = 0, piece: int = 1 << 30) -> list[Result]:
+    wire = Wire(*packets, number=number, gap=gap, piece=piece)
+    return list(Packets(wire, {NUMERIC: Decimal}).results(number))
+
+
+def _counts(packets: Packets, statements: int, number: int = 1) -> list[int]:
+    counts: list[int] = []
+    packets.counts(counts, statements, number)
+    return counts
 
 
 def test_counts_and_numbers_of_several_statements() -> None:
     assert _read(OK_AND_MORE, OK_AND_MORE, OK) == [((), 0x1234, 65_537), ((), 0x1234, 65_537), ((), 2, 0)]
+
+
+@pytest.mark.parametrize("piece", [1, 5, 13])
+def test_counts_alone_are_read_and_the_shortest_answers_are_hoped_for(piece: int) -> None:
+    wire = Wire(*(OK_AND_MORE, OK_AND_MORE, OK) * 2, *(OK_AND_MORE, ERROR), piece=piece)
+    packets = Packets(wire, {})
+    assert _counts(packets, 3) == [0x1234, 0x1234, 2]
+    whole = 2 * (4 + len(OK_AND_MORE)) + 4 + len(OK)
+    assert wire.hopes[0] == 0
+    wire.data = wire.data[whole:]
+    wire.at, wire.hopes = 0, []
+    assert _counts(packets, 3, 4) == [0x1234, 0x1234, 2]
+    assert wire.hopes[0] == whole
+
+
+def test_an_error_among_counts_is_refused_behind_those_that_were_answered() -> None:
+    counts: list[int] = []
+    with pytest.raises(Refused, match="Duplicate"):
+        Packets(Wire(OK_AND_MORE, ERROR), {}).counts(counts, 3)
+    assert counts == [0x1234]
+    for wrong in ((b"\x01", _column(LONG, 63), END, END), (OK_AND_MORE,), (OK_AND_MORE, b"")):
+        with pytest.raises(Broken):
+            Packets(Wire(*wrong), {}).counts([], 2)
+
+
+@pytest.mark.parametrize("piece", [1, 2, 7, 64])
+def test_rows_come_in_pieces_of_any_size(piece: int) -> None:
+    packets = (b"\x01", _column(BLOB, 63), END, _text(b"x" * 300), _text(b""), END)
+    assert _read(*packets, piece=piece) == [(((b"x" * 300,), (b"",)), 2, 0)]
 
 
 def test_values_are_decoded_by_the_types_of_their_columns() -> None:

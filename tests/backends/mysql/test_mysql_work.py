@@ -258,6 +258,54 @@ def test_no_session_is_left_in_a_transaction_by_answers_refusals_or_errors(
     assert open_transactions.split() == ["0"]
 
 
+def test_a_session_that_has_written_reads_without_beginning_a_transaction(
+    server: MysqlService, stores: Any, key: ThreadKey, batch: Any
+) -> None:
+    """Writers leave their sessions so that the next write begins by itself; reads set them back first."""
+    journal = stores.journal(pool_max=1)
+    claim = journal.claim(key, "w")
+
+    def modes() -> list[bool | None]:
+        return [link.autocommits for link in journal._database.process.pool.idle]
+
+    for turn in range(3):
+        assert journal.append(claim, batch(f"b{turn}"), turn).last_seq == turn + 1
+        assert modes() == [False]
+        assert journal.read_after(key, turn).last_seq == turn + 1
+        assert journal.head(key).last_seq == turn + 1
+        assert modes() == [True]
+    with pytest.raises(HeadConflict):
+        journal.append(claim, batch("late"), 0)
+    assert journal.head(key).last_seq == 3
+    open_transactions = server.execute(
+        "SELECT COUNT(*) FROM information_schema.innodb_trx AS t JOIN information_schema.processlist AS p "
+        f"ON p.id = t.trx_mysql_thread_id WHERE p.user = '{server.user}'"
+    )
+    assert open_transactions.split() == ["0"]
+
+
+def test_a_group_whose_head_was_moved_by_another_writes_nothing_before_it_is_judged_by_rows(
+    stores: Any, batch: Any
+) -> None:
+    """One statement inserts all rows of a group, and only where each head before it was met."""
+    journal, other = stores.journal(), stores.journal()
+    claims = [journal.claim(ThreadKey("u", "a", "s", f"t{number}"), "w") for number in range(5)]
+
+    def send(name: str, base: int) -> list[Any]:
+        return list(journal.append_many([AppendRequest(claim, batch(name, events=2), base) for claim in claims]))
+
+    send("b1", 0)
+    for moved in (0, 2, 4):
+        other.heartbeat(claims[moved])
+    assert [outcome.last_seq for outcome in send("b2", 2)] == [4] * 5
+    other.claim(claims[3].key, "thief")
+    outcomes = send("b3", 4)
+    assert [type(outcome) for outcome in outcomes] == [Receipt, Receipt, Receipt, WriterFenced, Receipt]
+    for claim in claims:
+        assert journal.verify(claim.key, deep=True).findings == ()
+        assert journal.head(claim.key).last_seq == (4 if claim is claims[3] else 6)
+
+
 def test_a_reader_that_polls_sees_what_was_written_since_its_last_call(stores: Any, key: ThreadKey, batch: Any) -> None:
     """Cases 13 and 33: no call reads in the snapshot of an earlier one, and no seq appears behind a later one."""
     writer, reader = stores.journal(), stores.journal(pool_max=1)
