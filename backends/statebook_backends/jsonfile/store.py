@@ -155,7 +155,9 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
     def read_head(self, scope: str) -> HeadRecord | None:
         directories = scope_directories(scope)
         with self._call(scope) as opened:
-            content = self._read(opened, scope, directories, HEAD)
+            directory, content = self._read(opened, scope, directories, HEAD)
+            if directory is not None:
+                self._settle(directory)
             if content is None:
                 return None
             header, head = open_head(content, scope)
@@ -164,13 +166,19 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
     def read_blob(self, scope: str, name: str) -> bytes | None:
         directories, file = (*scope_directories(scope), BLOBS), blob_file(name)
         with self._call(scope) as opened:
-            return self._read(opened, _blobs_place(scope), directories, file)
+            # Nothing is to be settled: a blob was flushed before any head that names it was seen (ATOM-3).
+            return self._read(opened, _blobs_place(scope), directories, file)[1]
 
-    def _read(self, opened: _Opened, place: str, directories: Sequence[str], file: str) -> bytes | None:
+    def _read(
+        self, opened: _Opened, place: str, directories: Sequence[str], file: str
+    ) -> tuple[Directory | None, bytes | None]:
         """Read a file, first in the directory that is kept open.
 
         Where it is not there, the directory may have been removed and made anew since: then it is walked to again.
         Only empty directories are ever removed, so what is found in a kept one is what is there (ATOM-5).
+
+        Returns:
+            The directory and the file's content, each None where it is not there.
         """
         directory = opened.get(place)
         found = None if directory is None else directory.read(file)
@@ -178,11 +186,10 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
             directory = self._walk(opened, directories)
             if directory is None:
                 opened.drop(place)
-                return None
+                return None, None
             opened.put(place, directory)
             found = directory.read(file)
-        self._settle(directory)
-        return None if found is None else found[0]
+        return directory, None if found is None else found[0]
 
     def _settle(self, directory: Directory) -> None:
         """See to it that what was just read is durable (DUR): a crash must not take back what a reader has seen.
