@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from statebook.codec import seal, unseal
+from statebook.atomic_record import SealedRecord, sealed
+from statebook.codec import unseal
 from statebook.errors import JournalCorrupt
 from statebook.index_tree import SHAPE, Levels, Reference, Shape, blob_name, dropped, grown, refer
 from statebook.keys import ThreadKey
@@ -79,10 +80,10 @@ class StoredHead(msgspec.Struct, frozen=True):
     tail_bytes: int = 0
     trimming: int | None = None
 
-    def encode(self) -> bytes:
+    def encode(self) -> SealedRecord:
         """The record to commit."""
         line = _encoder.encode(_WireHead(self.state, self.trimming, msgspec.Raw(self.levels_raw), self.receipts))
-        return seal(HEAD_KIND, b"".join([line, b"\n", *self.tail]))
+        return sealed(HEAD_KIND, b"".join([line, b"\n", *self.tail]))
 
     def moved(self, state: HeadState) -> StoredHead:
         """The same batches under another state, as claims, releases and barriers write it."""

@@ -13,7 +13,8 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from statebook.atomic import AtomicJournalStorage, CommitConflict
-from statebook.codec import seal, unseal
+from statebook.atomic_record import sealed
+from statebook.codec import unseal
 from statebook.contention import Contention
 from statebook.errors import BackendUnavailable, OutcomeUnknown, StatebookError, StateCorrupt
 from statebook.index_tree import Levels, Shape, TreeReader, blob_name, grown, refer
@@ -190,7 +191,7 @@ class SlotRecords:
                 record.levels,
             )
         )
-        data = seal(_RECORD_KINDS[kind], b"".join([line, b"\n", record.body]))
+        data = sealed(_RECORD_KINDS[kind], b"".join([line, b"\n", record.body]))
         committed = self._storage.commit(slot_root(kind) + slot.name, token, data, write.blobs or None)
         return not isinstance(committed, CommitConflict)
 

@@ -27,6 +27,7 @@ from typing import Final
 
 import msgspec
 
+from statebook.atomic_record import SealedRecord
 from statebook.codec import digest
 from statebook.errors import DataError, InvalidKey, JournalCorrupt, StateCorrupt, UnsupportedFormat
 from statebook.keys import encode_id
@@ -51,6 +52,7 @@ _SCOPE_CHARS_MAX: Final = 640
 _BLOB_NAME: Final = re.compile(r"[a-z0-9-]{1,64}\Z", re.ASCII)
 _DEVICES: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])\Z", re.ASCII)
 _KIND: Final = "file-head"
+_SEALED_KIND: Final = "file-record"
 _HEADER_BYTES_MAX: Final = 512
 
 
@@ -120,11 +122,11 @@ class HeadHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         statebook: The format version.
-        kind: `file-head`.
+        kind: `file-head`; or `file-record` where a sealed record of core's follows.
         generation: Grows by one with each write of this file; starts again where it was removed.
         nonce: Fresh with each write: with the generation it is the token (ATOM-2).
         bytes: How many bytes follow the line.
-        sha256: Their digest, in hex.
+        sha256: Their digest, in hex; of a sealed record that of its first line, which holds the digest of the rest.
     """
 
     statebook: int
@@ -140,18 +142,28 @@ class HeadHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.generation}-{self.nonce}"
 
 
+class _Seal(msgspec.Struct, frozen=True):
+    bytes: int
+    sha256: str
+
+
 class _AnyFormat(msgspec.Struct, frozen=True):
     statebook: int
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(HeadHeader)
+_seal_decoder = msgspec.json.Decoder(_Seal)
 _any_decoder = msgspec.json.Decoder(_AnyFormat)
 
 
 def encode_head(generation: int, nonce: str, head: bytes) -> tuple[HeadHeader, bytes]:
     """The header and the whole content of a head file."""
-    header = HeadHeader(FORMAT_VERSION, _KIND, generation, nonce, len(head), digest(head))
+    if type(head) is SealedRecord:
+        kind, covered = _SEALED_KIND, _first_line(head)
+    else:
+        kind, covered = _KIND, head
+    header = HeadHeader(FORMAT_VERSION, kind, generation, nonce, len(head), digest(covered))
     return header, _encoder.encode(header) + b"\n" + head
 
 
@@ -181,7 +193,7 @@ def split_head(content: bytes, size: int, scope: str) -> tuple[HeadHeader, int]:
         raise damaged(scope, "a readable header line", repr(content[:40])) from cause
     if header.statebook != FORMAT_VERSION:
         _refuse_other_format(line, scope)
-    if header.kind != _KIND:
+    if header.kind not in (_KIND, _SEALED_KIND):
         raise damaged(scope, _KIND, header.kind)
     if size != end + 1 + header.bytes:
         raise damaged(scope, f"{end + 1 + header.bytes} bytes", f"{size} bytes")
@@ -209,10 +221,29 @@ def open_head(content: bytes, scope: str) -> tuple[HeadHeader, bytes]:
     """Read a whole head file (FORMAT-1); raises as `split_head`, and where the digest does not match."""
     header, start = split_head(content, len(content), scope)
     head = content[start:]
-    found = digest(head)
+    covered = head if header.kind == _KIND else _first_line(head)
+    found = digest(covered)
     if found != header.sha256:
         raise damaged(scope, header.sha256, found)
+    if header.kind == _SEALED_KIND:
+        _check_rest(covered, head[len(covered) :], scope)
     return header, head
+
+
+def _first_line(head: bytes) -> bytes:
+    """The first line of a sealed record, with its line break; all of it where there is none."""
+    return head[: head.find(b"\n") + 1] or bytes(head)
+
+
+def _check_rest(line: bytes, rest: bytes, scope: str) -> None:
+    """Hold what follows the first line of a sealed record against that line, which has been verified."""
+    try:
+        seal = _seal_decoder.decode(line)
+    except msgspec.DecodeError as cause:
+        raise damaged(scope, "a sealed record", repr(line[:40])) from cause
+    found = digest(rest)
+    if (seal.bytes, seal.sha256) != (len(rest), found):
+        raise damaged(scope, f"{seal.bytes} bytes with digest {seal.sha256}", f"{len(rest)} bytes with {found}")
 
 
 def damaged(scope: str, expected: str, found: str, what: str = HEAD) -> DataError:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from statebook.atomic_record import sealed
 from statebook.errors import BackendUnavailable, DataError, JournalCorrupt, StateCorrupt, UnsupportedFormat
 from statebook_backends.jsonfile.store import JsonFileAtomicJournalStorage
 
@@ -34,21 +35,54 @@ def test_a_head_cut_at_any_byte_is_an_error_and_never_an_absent_head(
     assert store.read_head(scope) is not None
 
 
+@pytest.mark.parametrize("head", [b"the head", sealed("journal-head", b"the head\n")])
 def test_one_flipped_bit_in_any_byte_is_an_error_or_another_token(
-    store: JsonFileAtomicJournalStorage, scope: str, scope_path: Path
+    store: JsonFileAtomicJournalStorage, scope: str, scope_path: Path, head: bytes
 ) -> None:
-    token = store.commit(scope, None, b"the head")
+    token = store.commit(scope, None, head)
     path = scope_path / "head.json"
     whole = path.read_bytes()
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         try:
-            head = store.read_head(scope)
+            found = store.read_head(scope)
         except DataError:
             continue
-        assert head is not None
-        assert head.data == b"the head"
-        assert head.token != token
+        assert found is not None
+        assert found.data == head
+        assert found.token != token
+
+
+def test_a_sealed_record_is_hashed_by_its_first_line_and_read_like_any_other(
+    store: JsonFileAtomicJournalStorage, scope: str, scope_path: Path
+) -> None:
+    record = sealed("journal-head", b"one\ntwo\n" * 40)
+    token = store.commit(scope, None, record)
+    assert isinstance(token, str)
+    assert b'"kind":"file-record"' in (scope_path / "head.json").read_bytes()
+    found = store.read_head(scope)
+    assert found is not None
+    assert (found.data, type(found.data), found.token) == (record, bytes, token)
+    # Bytes of which nothing is known are hashed whole, whatever they look like.
+    wrong = bytes(record).replace(b"two", b"six")
+    token = store.commit(scope, token, wrong)
+    assert isinstance(token, str)
+    found = store.read_head(scope)
+    assert found is not None
+    assert found.data == wrong
+
+
+@pytest.mark.parametrize("change", [(b"two", b"six"), (b"two\n", b""), (b"one\ntwo\n", b"two\none\n")])
+def test_a_sealed_record_with_another_rest_is_damage_whatever_its_length(
+    store: JsonFileAtomicJournalStorage, scope: str, scope_path: Path, change: tuple[bytes, bytes]
+) -> None:
+    store.commit(scope, None, sealed("journal-head", b"one\ntwo\n" * 40))
+    path = scope_path / "head.json"
+    header, _, record = path.read_bytes().partition(b"\n")
+    changed = record.replace(*change, 1)
+    path.write_bytes(header.replace(b'"bytes":%d' % len(record), b'"bytes":%d' % len(changed)) + b"\n" + changed)
+    with pytest.raises(JournalCorrupt):
+        store.read_head(scope)
 
 
 @pytest.mark.parametrize("content", [b"\0" * 300, b"garbage", b"{}\n", b"x" * 10_000, b"\x80\x04\x95pickle\n"])
