@@ -107,10 +107,9 @@ class _Opened:
                 gone, _ = self.heads.popitem(last=False)
                 self.scopes[gone].forget_marks()
 
-    def written(self, scope: str, directory: Directory) -> HeadHeader | None:
-        """The header of the head file where it is the one that was written here last; called under the scope's lock."""
-        written = self.heads.pop(scope, None)
-        return written[1] if written is not None and directory.holds(HEAD, written[0]) else None
+    def take(self, scope: str) -> tuple[File, HeadHeader] | None:
+        """The head that was written here last, no longer kept, with its header; called under the scope's lock."""
+        return self.heads.pop(scope, None)
 
 
 class JsonFileAtomicJournalStorage(AtomicJournalStorage):
@@ -224,10 +223,12 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
             if len(record) > _RECORD_BYTES_MAX:
                 _LIMITS.check("list_bytes_max", len(record), scope)
         with self._call(scope) as opened, self._locked(opened, scope):
-            directory = opened.get(scope)
-            current = written = None if directory is None else opened.written(scope, directory)
-            if directory is not None and written is None:
-                current = _header(directory, scope)
+            directory, current, is_mine = opened.get(scope), None, False
+            # Open as long as this call lasts: what it takes to free the file is not done by the rename, under the lock.
+            written = opened.take(scope)
+            if directory is not None:
+                is_mine = written is not None and directory.holds(HEAD, written[0])
+                current = written[1] if written is not None and is_mine else _header(directory, scope)
             if directory is None or current is None:
                 directory = self._make(opened, directories) if expected is None else self._walk(opened, directories)
                 if directory is None:
@@ -244,7 +245,7 @@ class JsonFileAtomicJournalStorage(AtomicJournalStorage):
                 self._write_blobs(opened, directory, scope, files)
             header, content = encode_head(1 if current is None else current.generation + 1, self._new_nonce(), head)
             temporary = TEMP + header.nonce
-            self._announce(directory, is_mine=written is not None)
+            self._announce(directory, is_mine=is_mine)
             file = directory.write_new(temporary, content)
             directory.rename(temporary, HEAD)
             directory.sync()
