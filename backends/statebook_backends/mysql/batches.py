@@ -14,10 +14,10 @@ from statebook.keys import ThreadKey
 from statebook.model import Receipt, RecordedEvent
 from statebook.records import HeadState
 from statebook.window import WINDOW_BATCHES, Window
+from statebook_backends.mysql.heads import PACKED_HEAD, KnownHead
 from statebook_backends.mysql.sql import Row, Sql
 
 if TYPE_CHECKING:
-    from statebook_backends.mysql.heads import KnownHead
     from statebook_backends.mysql.transactions import Transaction
 
 _COLUMNS: Final = "first_seq, last_seq, batch_id, epoch, digest, chain, body"
@@ -25,12 +25,17 @@ _JID: Final = "(SELECT jid FROM ~journal WHERE namespace = ? AND name = ?)"
 NEWEST: Final = f"SELECT {_COLUMNS} FROM ~batch WHERE jid = {_JID} ORDER BY last_seq DESC LIMIT ?"  # noqa: S608
 BY_ID: Final = f"SELECT {_COLUMNS} FROM ~batch WHERE jid = {_JID} AND batch_id = ?"  # noqa: S608
 BEHIND: Final = f"SELECT {_COLUMNS} FROM ~batch WHERE jid = {_JID} AND last_seq > ? ORDER BY last_seq LIMIT ?"  # noqa: S608
-# The batches of a page end with the one that holds its last event, so that no more is sent than is asked for. All that
-# is short comes in one column: the driver pays for each.
+# A page is one statement, and so one snapshot: the head in a row without a body, then the batches. They end with the
+# one that holds the last event, so that no more is sent than is asked for. All that is short comes in one column: the
+# driver pays for each.
 _SHORT: Final = "CONCAT_WS(' ', first_seq, last_seq, digest, chain, HEX(batch_id))"
-_END: Final = f"(SELECT MIN(b.last_seq) FROM ~batch AS b WHERE b.jid = {_JID} AND b.last_seq >= ?)"  # noqa: S608
-_PLACES: Final = f"jid = {_JID} AND last_seq > ? AND last_seq <= COALESCE({_END}, ?)"
-_PAGE: Final = f"SELECT {_SHORT}, body FROM ~batch WHERE {_PLACES} ORDER BY last_seq LIMIT ?"  # noqa: S608
+_PAGE: Final = (
+    f"SELECT {PACKED_HEAD}, NULL FROM ~journal WHERE namespace = ? AND name = ? UNION ALL "  # noqa: S608
+    f"(SELECT {_SHORT}, body FROM ~batch WHERE jid = {{jid}} AND last_seq > ? AND last_seq <= COALESCE("
+    "(SELECT MIN(b.last_seq) FROM ~batch AS b WHERE b.jid = {jid} AND b.last_seq >= ?), ?) ORDER BY last_seq LIMIT ?)"
+)
+_PAGE_BY_NAME: Final = _PAGE.format(jid=_JID)
+_PAGE_BY_JID: Final = _PAGE.format(jid="?")
 _BEHIND_ALL: Final = (1 << 63) - 1
 _ROWS_AT_ONCE: Final = 256
 _OLDEST_IN_WINDOW: Final = "SELECT last_seq FROM ~batch WHERE jid = ? ORDER BY last_seq DESC LIMIT 1 OFFSET ?"
@@ -205,9 +210,24 @@ def event_ids_behind(known: KnownHead, rows: tuple[Row, ...], base_seq: int) -> 
 # ---------------------------------------------------------------------------------------------------------------- pages
 
 
-def page_query(sql: Sql, namespace: bytes, name: bytes, seq: int, limit: int) -> bytes:
-    """The query for the batches that hold the events behind a seq."""
-    return sql(_PAGE, namespace, name, seq, namespace, name, seq + limit, _BEHIND_ALL, limit)
+def page_query(sql: Sql, namespace: bytes, name: bytes, jid: int | None, seq: int, limit: int) -> bytes:
+    """The query for a head and the batches that hold the events behind a seq.
+
+    Args:
+        sql: Renders statements.
+        namespace: The namespace.
+        name: The name of the thread.
+        jid: The number of the thread where it is known: it spares the server two look-ups.
+        seq: The seq.
+        limit: How many events at most.
+
+    Returns:
+        The query.
+    """
+    if jid is None:
+        thread = (namespace, name)
+        return sql(_PAGE_BY_NAME, *thread, *thread, seq, *thread, seq + limit, _BEHIND_ALL, limit)
+    return sql(_PAGE_BY_JID, namespace, name, jid, seq, jid, seq + limit, _BEHIND_ALL, limit)
 
 
 def events_of(known: KnownHead, rows: Iterable[Row], seq: int, limit: int) -> list[RecordedEvent]:
@@ -215,7 +235,7 @@ def events_of(known: KnownHead, rows: Iterable[Row], seq: int, limit: int) -> li
 
     Args:
         known: The head of a snapshot.
-        rows: What `page_query` gave in the same snapshot.
+        rows: What `page_query` gave, without the head's row.
         seq: At least `first_seq - 1`, at most `last_seq`.
         limit: How many at most.
 

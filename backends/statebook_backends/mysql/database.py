@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from statebook.capabilities import Capabilities
 from statebook.errors import DataError, StoreClosed
-from statebook_backends.mysql.heads import HeadCache
+from statebook_backends.mysql.heads import HeadCache, Numbers
 from statebook_backends.mysql.options import MysqlOptions
 from statebook_backends.mysql.pool import Pool
 from statebook_backends.mysql.schema import prepare
@@ -38,15 +38,17 @@ class Process:
         pool: Its sessions.
         runner: Runs its transactions.
         heads: What it remembers of journals.
+        numbers: The numbers of the threads that it has read.
     """
 
-    __slots__ = ("heads", "pid", "pool", "runner")
+    __slots__ = ("heads", "numbers", "pid", "pool", "runner")
 
     def __init__(self, options: MysqlOptions, tls: SSLContext | None, sql: Sql, room: int) -> None:
         self.pid = os.getpid()
         self.pool = Pool(options, tls)
         self.runner = Runner(self.pool, sql, room)
         self.heads = HeadCache()
+        self.numbers = Numbers()
 
 
 class Database:

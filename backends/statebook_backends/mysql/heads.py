@@ -33,6 +33,12 @@ LOCK_HEAD: Final = SELECT_HEAD + " FOR UPDATE"
 """The same, and nobody else writes or locks it until the transaction ends."""
 SHARE_HEAD: Final = SELECT_HEAD + " LOCK IN SHARE MODE"
 """The same, and nobody else writes it until the transaction ends."""
+PACKED_HEAD: Final = (
+    "CONCAT_WS(' ', jid, COALESCE(HEX(user_id), '-'), HEX(agent_id), HEX(session_id), HEX(thread_id), format, "
+    "journal_id, state, epoch, COALESCE(HEX(claim_nonce), '-'), COALESCE(HEX(writer_id), '-'), first_seq, generation, "
+    "nonce, last_seq, COALESCE(checkpoint_seq, '-'), chain, seal)"
+)
+"""The columns of a head in one; see `unpacked`."""
 IS_LOST: Final = (
     "SELECT EXISTS (SELECT 1 FROM ~thread WHERE namespace = ? AND name = ?) "
     "AND NOT EXISTS (SELECT 1 FROM ~journal WHERE namespace = ? AND name = ?)"
@@ -118,6 +124,23 @@ class HeadCache:
         """Forget a journal."""
         with self._lock:
             self._heads.pop(journal_id, None)
+
+
+class Numbers:
+    """The numbers of threads by their names, bounded. Believed only where the head says the same."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+
+    def get(self, name: bytes) -> int | None:
+        """The number of a thread as it was read last by this process, or None."""
+        return self._numbers.get(name)
+
+    def keep(self, name: bytes, jid: int) -> None:
+        """Remember the number of a thread."""
+        if name not in self._numbers and len(self._numbers) >= JOURNALS_REMEMBERED:
+            self._numbers.clear()
+        self._numbers[name] = jid
 
 
 # ------------------------------------------------------------------------------------------------------------ sealing
@@ -244,6 +267,29 @@ def head_of(columns: Row, namespace: bytes, key: ThreadKey) -> KnownHead:
     if row[1:5] != (key.user_id, key.agent_id, key.session_id, key.thread_id):
         raise _damaged(key, repr(msgspec.structs.astuple(key)), repr(row[1:5]))
     return KnownHead(namespace, row[0], fixed, head, seal)
+
+
+def unpacked(packed: str, key: ThreadKey) -> Row:
+    """The columns that `PACKED_HEAD` has packed, for `head_of`.
+
+    Raises:
+        JournalCorrupt: They are not as many, or not of their kinds (FORMAT-1).
+    """
+    words = packed.split(" ")
+    try:
+        jid, user_id, agent_id, session_id, thread_id, version, journal_id, state, epoch, claim_nonce, *others = words
+        writer_id, first_seq, generation, nonce, last_seq, checkpoint_seq, chain, seal = others
+        return (
+            *(int(jid), _text(user_id), _text(agent_id), _text(session_id), _text(thread_id), int(version)),
+            *(journal_id, state, int(epoch), _text(claim_nonce), _text(writer_id), int(first_seq), int(generation)),
+            *(nonce, int(last_seq), None if checkpoint_seq == "-" else int(checkpoint_seq), chain, seal),
+        )
+    except ValueError as error:
+        raise _damaged(key, "18 words", repr(packed[:200])) from error
+
+
+def _text(word: str) -> str | None:
+    return None if word == "-" else bytes.fromhex(word).decode()
 
 
 def _damaged(key: ThreadKey, expected: str, found: str) -> JournalCorrupt:

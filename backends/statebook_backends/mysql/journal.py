@@ -54,9 +54,11 @@ from statebook_backends.mysql.heads import (
     head_of,
     missing_head,
     read_head,
+    unpacked,
     write_head,
 )
 from statebook_backends.mysql.options import MysqlOptions
+from statebook_backends.mysql.sql import Row
 from statebook_backends.mysql.transactions import Transaction
 from statebook_backends.mysql.verify import verify_journal
 
@@ -240,24 +242,33 @@ class MysqlThreadJournalStore(ThreadJournalStore):
     def read_after(self, key: ThreadKey, seq: int, limit: int = 1_000) -> EventPage:
         check_seq(seq)
         check_page(limit)
-        name = key.name.encode()
-        sql = self._database.sql
-        head, page = self._database.read(
-            (sql(SELECT_HEAD, self._namespace, name), page_query(sql, self._namespace, name, seq, limit)),
-            JournalCorrupt,
-            key.name,
-        )
-        known = head_of(head.rows[0], self._namespace, key) if head.rows else None
-        if known is None:
-            self._check_lost(key)
+        known, batches = self._page(key, seq, limit)
         wrong = check_read(None if known is None else known.head, key, seq)
         if wrong is not None:
             raise wrong
         if known is None or known.head.state is JournalState.DELETED:
             return _EMPTY_PAGE
-        events = events_of(known, page.rows, seq, limit)
+        events = events_of(known, batches, seq, limit)
         last_seq = known.head.last_seq
         return EventPage(tuple(events), has_more=seq + len(events) < last_seq, last_seq=last_seq)
+
+    def _page(self, key: ThreadKey, seq: int, limit: int) -> tuple[KnownHead | None, list[Row]]:
+        """A head, and the rows of the batches behind a seq, in one snapshot."""
+        name, numbers = key.name.encode(), self._database.process.numbers
+        jid = numbers.get(name)
+        while True:
+            query = page_query(self._database.sql, self._namespace, name, jid, seq, limit)
+            rows = self._database.read((query,), JournalCorrupt, key.name)[0].rows
+            heads = [row for row in rows if row[1] is None]
+            if not heads:
+                self._check_lost(key)
+                return None, []
+            known = head_of(unpacked(cast("str", heads[0][0]), key), self._namespace, key)
+            if jid is None or jid == known.jid:
+                break
+            jid = None  # the thread was purged and written again
+        numbers.keep(name, known.jid)
+        return known, [row for row in rows if row[1] is not None]
 
     # ------------------------------------------------------------------------------------------------------ cursors
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from statebook.errors import BatchConflict, HeadConflict, Overloaded, WriterFenced
+from statebook.errors import (
+    BatchConflict,
+    HeadConflict,
+    JournalRegressed,
+    Overloaded,
+    StatebookError,
+    Trimmed,
+    WriterFenced,
+)
 from statebook.keys import StateKey, ThreadKey
 from statebook.model import AppendRequest, Receipt
 from statebook.plugins import open_journal, open_state
@@ -304,6 +312,48 @@ def test_a_group_whose_head_was_moved_by_another_writes_nothing_before_it_is_jud
     for claim in claims:
         assert journal.verify(claim.key, deep=True).findings == ()
         assert journal.head(claim.key).last_seq == (4 if claim is claims[3] else 6)
+
+
+def test_pages_are_of_one_moment_beside_appends_trims_deletes_and_purges(
+    stores: Any, key: ThreadKey, batch: Any
+) -> None:
+    """A page is one statement; the number of the thread that a reader remembers is not believed."""
+    writer, reader = stores.journal(), stores.journal()
+    done = threading.Event()
+    wrong: list[object] = []
+
+    def read() -> None:
+        at = 0
+        while not done.is_set():
+            try:
+                page = reader.read_after(key, at, 7)
+            except (Trimmed, JournalRegressed):
+                at = 0 if at else 20
+                continue
+            except StatebookError as error:
+                wrong.append(error)
+                return
+            runs = {event.event_id.partition("-")[0] for event in page.events}
+            if [event.seq for event in page.events] != list(range(at + 1, at + 1 + len(page.events))) or len(runs) > 1:
+                wrong.append(page)
+            at += len(page.events)
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for run in range(12):
+        claim = writer.claim(key, "w")
+        for turn in range(16):
+            writer.append(claim, batch(f"r{run}-{turn}", events=3), 3 * turn)
+            if turn % 6 == 5:
+                writer.trim(key, 3 * turn - 10)
+        writer.delete(key)
+        if run % 2:
+            writer.purge(key)
+    done.set()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
 
 
 def test_a_reader_that_polls_sees_what_was_written_since_its_last_call(stores: Any, key: ThreadKey, batch: Any) -> None:
