@@ -199,7 +199,7 @@ def extended(
     receipt = msgspec.Raw(_encoder.encode(_WireReceipt(batch.batch_id, first, state.last_seq, epoch, batch.digest)))
     receipts = (*stored.receipts[-WINDOW_BATCHES + 1 :], receipt)
     size = stored.tail_bytes + len(line)
-    if size <= shape.tail_bytes_max:
+    if size <= shape.tail_bytes(len(line)):
         head = StoredHead(
             state, stored.levels, stored.levels_raw, receipts, (*stored.tail, line), size, stored.trimming
         )

@@ -38,6 +38,7 @@ class Reference(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 _AHEAD_BYTES_MAX: Final = 2_097_152
+_SMALL: Final = 8
 
 Levels: TypeAlias = tuple[tuple[Reference, ...], ...]
 
@@ -48,10 +49,19 @@ class Shape(msgspec.Struct, frozen=True):
     Attributes:
         tail_bytes_max: The longest inline tail.
         references_max: The most references of a level.
+        small_tail_bytes_max: The longest inline tail where what comes to it is small, at most an eighth of this; None:
+            the same as for all. For storages to which each byte of a head costs time: they write all of it anew with
+            each commit, so that a shorter tail saves more than twice as many segments take.
     """
 
     tail_bytes_max: int = 64 * 1024
     references_max: int = 64
+    small_tail_bytes_max: int | None = None
+
+    def tail_bytes(self, line: int) -> int:
+        """The longest tail that a line of so many bytes may be put behind."""
+        small = self.small_tail_bytes_max
+        return self.tail_bytes_max if small is None or line * _SMALL > small else small
 
 
 SHAPE: Final = Shape()

@@ -12,6 +12,7 @@ from statebook_backends.jsonfile.options import JsonFileOptions
 if TYPE_CHECKING:
     from statebook.atomic import AtomicJournalStorage
     from statebook.format_fixtures import FormatFixtures
+    from statebook.journal import ThreadJournalStore
     from statebook.medium import Medium
 
 
@@ -27,6 +28,14 @@ def statebook_open_atomic(options: BackendOptions) -> AtomicJournalStorage:
     from statebook_backends.jsonfile.store import JsonFileAtomicJournalStorage
 
     return JsonFileAtomicJournalStorage(_own(options))
+
+
+@hookimpl
+def statebook_open_journal(options: BackendOptions) -> ThreadJournalStore:
+    """Open core's journal over the atomic storage, with bounds that suit files."""
+    from statebook_backends.jsonfile.journal import open_journal
+
+    return open_journal(_own(options))
 
 
 @hookimpl

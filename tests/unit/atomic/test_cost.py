@@ -11,6 +11,7 @@ from statebook.atomic_head import decode_head
 from statebook.atomic_journal import AtomicThreadJournalStore
 from statebook.atomic_reader import thread_scope
 from statebook.atomic_state import AtomicAgentStateStore
+from statebook.index_tree import Shape
 from statebook.keys import StateKey
 from statebook.model import Batch
 
@@ -96,6 +97,19 @@ def test_calls_and_bytes_of_an_append_and_the_cost_of_a_read_do_not_grow_with_th
     # The tail and the receipts are the cost; the index is a saw-tooth of at most 64 references a level.
     assert max(content.values()) <= 1.05 * min(content.values()), content
     assert max(total.values()) <= 1.10 * min(total.values()), total
+
+
+@pytest.mark.parametrize(("payload", "bounds"), [(300, (28, 32)), (6_000, (50, 64))])
+def test_a_tail_of_small_batches_can_be_bounded_more_tightly(payload: int, bounds: tuple[int, int]) -> None:
+    storage = HonestStorage()
+    store = AtomicThreadJournalStore(storage, shape=Shape(small_tail_bytes_max=32 * 1024))
+    claim = store.claim(KEY, "writer")
+    longest = 0
+    for number in range(200):
+        store.append(claim, Batch(f"b{number}", (event(f"e{number}", b'"' + b"x" * payload + b'"'),)), number)
+        longest = max(longest, decode_head(storage.heads[thread_scope(KEY)][0], KEY, KEY.name).tail_bytes)
+    assert bounds[0] * 1024 < longest <= bounds[1] * 1024
+    assert len(AtomicThreadJournalStore(storage).read_after(KEY, 0).events) == 200
 
 
 def test_resuming_from_the_last_checkpoint_reads_what_follows() -> None:
