@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -30,6 +31,20 @@ def preload(modules: Sequence[str]) -> None:
     for name in modules:
         with suppress(Exception):
             import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def warm_up(target: str, namespace: str) -> None:
+    """Open a target and close it again, so that workers find what a process does once: a driver's set-up, a probe.
+
+    Where it does not open, the worker that needs it says why. A thread that a closed store leaves behind waits for
+    work, and holds no lock that a fork would copy: so it is in every program that forks behind a store.
+    """
+    from statebook_conformance.target import Target
+
+    with suppress(Exception):
+        Target(target).backend(namespace).open_journal().close()
     gc.collect()
     gc.freeze()
 
@@ -52,6 +67,9 @@ def serve(line: socket.socket) -> bool:
             preload(order["modules"])
             # A second thread would make a fork unsafe: then workers are started afresh.
             line.sendall(json.dumps({"threads": threading.active_count()}).encode() + b"\n")
+        elif "target" in order:
+            warm_up(order["target"], order["namespace"])
+            line.sendall(b"{}\n")
         elif "gone" in order:
             with suppress(ChildProcessError):
                 os.waitpid(int(order["gone"]), 0)
@@ -82,6 +100,8 @@ def _forked(line: socket.socket, descriptors: Sequence[int]) -> bool:
 def main() -> int:
     """Serve, and be a worker where this is one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Python 3.12 and newer say so at each fork beside a thread; see `warm_up`.
+    warnings.filterwarnings("ignore", message=".*multi-threaded", category=DeprecationWarning)
     with socket.socket(fileno=int(sys.argv[1])) as line:
         worker = serve(line)
     if not worker:

@@ -47,7 +47,8 @@ class Child:
             params: Its parameters.
             command: Run this instead, as a fresh interpreter: a tracer and the worker's own words, for example.
         """
-        self._process = start_process() if command is None else FreshProcess(command)
+        known = target if "://" in target.partition("?")[0] else None  # what a function opens is its own affair
+        self._process = start_process(known, namespace) if command is None else FreshProcess(command)
         self.pid = self._process.pid
         self._worker = worker
         self._events: queue.Queue[dict[str, JsonValue] | None] = queue.Queue()

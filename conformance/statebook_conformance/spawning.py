@@ -180,9 +180,24 @@ class ForkServer:
                 env=_environment(),
             )
         self._line.settimeout(_START_S)
+        self._warm: set[str] = set()
         if self.ask({"modules": _imported()}).get("threads") != 1:
             self.close()
             raise OSError("the fork server has more than one thread")
+
+    def warm_up(self, target: str, namespace: str) -> None:
+        """Have it open a target once, before the first worker that needs it.
+
+        Args:
+            target: The target's text.
+            namespace: The worker's namespace.
+
+        Raises:
+            OSError: The server is gone.
+        """
+        if target not in self._warm:
+            self._warm.add(target)
+            self.ask({"target": target, "namespace": namespace})
 
     def ask(self, order: Mapping[str, object], descriptors: Sequence[int] = ()) -> dict[str, object]:
         """Send an order, and give the answer.
@@ -213,12 +228,14 @@ class _Spawner:
         self._owner = 0
         self._refused = not (hasattr(os, "pidfd_open") and hasattr(socket, "send_fds") and hasattr(os, "fork"))
 
-    def start(self) -> Process:
+    def start(self, target: str | None, namespace: str) -> Process:
         """Start a worker."""
         with self._lock:
             server = None if self._refused else self._current()
             if server is not None:
                 try:
+                    if target is not None:
+                        server.warm_up(target, namespace)
                     return _ForkedProcess(server)
                 except OSError:
                     self._refused = True
@@ -251,9 +268,17 @@ _SPAWNER: Final = _Spawner()
 atexit.register(_SPAWNER.close)
 
 
-def start_process() -> Process:
-    """Start a worker that waits for its order: forked where this machine can, else in a fresh interpreter."""
-    return _SPAWNER.start()
+def start_process(target: str | None = None, namespace: str = "default") -> Process:
+    """Start a worker that waits for its order: forked where this machine can, else in a fresh interpreter.
+
+    Args:
+        target: A store URL that the worker will open: the server it is forked from has opened it once. None: nothing.
+        namespace: Its namespace.
+
+    Returns:
+        The process.
+    """
+    return _SPAWNER.start(target, namespace)
 
 
 def _environment() -> dict[str, str]:

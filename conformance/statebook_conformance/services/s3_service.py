@@ -82,6 +82,8 @@ class SeaweedService(_S3Base):
             *(f"-s3.port={self.port}", f"-s3.port.grpc={self.port + _GRPC}", f"-s3.config={config}"),
             # Two more servers, on fixed ports, that nobody asked for: off, or a second store could not start.
             *("-s3.port.iceberg=0", "-s3.port.lance=0"),
+            # The one master elects itself: by default it takes ten seconds to do so after each restart.
+            *("-master.electionTimeout=500ms", "-master.heartbeatInterval=100ms"),
             *("-master.telemetry=false", "-volume.preStopSeconds=0", "-volume.max=20", "-master.volumeSizeLimitMB=64"),
         ]
         return Server(

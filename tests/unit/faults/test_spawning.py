@@ -57,6 +57,26 @@ def test_a_worker_is_another_process_and_answers_with_its_result() -> None:
     second.end()
 
 
+def test_the_server_has_opened_a_url_once_before_its_workers_are_forked(tmp_path: Path) -> None:
+    place = tmp_path / "warm.db"
+    for _ in range(2):
+        worker = Child(f"sqlite:///{place}", "space", f"{_HERE}own_pid", {"word": "opens nothing"})
+        assert isinstance(worker.result(), dict)
+        worker.end()
+        assert place.exists()
+    place.unlink()
+    worker = Child(f"sqlite:///{place}", "space", f"{_HERE}own_pid", {"word": "once is enough"})
+    worker.result()
+    worker.end()
+    assert not place.exists()
+
+
+def test_a_target_that_does_not_open_is_left_to_its_worker(tmp_path: Path) -> None:
+    worker = Child(f"sqlite:///{tmp_path}/no/such/place.db", "space", f"{_HERE}own_pid", {"word": "opens nothing"})
+    assert isinstance(worker.result(), dict)
+    worker.end()
+
+
 def test_a_worker_has_the_environment_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
     for wish in ("first", "second"):
         monkeypatch.setenv("WISH", wish)
