@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import groupby, takewhile
+from typing import Protocol
 
 from statebook.atomic import AtomicJournalStorage
 from statebook.atomic_head import BatchLine, StoredHead, decode_lines, gap, tail_from
@@ -21,6 +22,43 @@ def thread_scope(key: ThreadKey) -> str:
     return f"t/{key.name}"
 
 
+class KnownBlobs(Protocol):
+    """Blobs that a storage remembers, by the digests that were verified.
+
+    A storage to which each read is a request may have them as `known_blobs`: pages do not ask it for the same blob
+    again then.
+    """
+
+    def get(self, sha256: str) -> bytes | None:
+        """The blob of a digest, or None."""
+
+    def keep(self, sha256: str, blob: bytes) -> None:
+        """Remember a blob that was verified."""
+
+
+class _PageTree(TreeReader):
+    """Reads a tree through what its storage remembers: a blob that a head names by its digest is what it was."""
+
+    def __init__(self, storage: AtomicJournalStorage, known: KnownBlobs, key: ThreadKey) -> None:
+        super().__init__(storage, thread_scope(key), JournalCorrupt, key.name)
+        self._known = known
+
+    def fetch(self, reference: Reference) -> bytes:
+        blob = self._known.get(reference.sha256)
+        if blob is None:
+            blob = super().fetch(reference)
+            self._known.keep(reference.sha256, blob)
+        return blob
+
+    def fetch_ahead(self, references: Iterator[Reference]) -> Iterator[tuple[Reference, bytes]]:
+        for known, some in groupby(references, lambda reference: self._known.get(reference.sha256)):
+            if known is None:
+                yield from super().fetch_ahead(some)
+            else:
+                for reference in some:
+                    yield reference, known
+
+
 class JournalReader:
     """Reads the batches of one journal, for one call. Every method may raise `BlobMissing`."""
 
@@ -31,8 +69,9 @@ class JournalReader:
             storage: The storage.
             key: The thread.
         """
+        self._storage = storage
         self.key = key
-        self.tree = TreeReader(storage, thread_scope(key), JournalCorrupt, key.name)
+        self.tree: TreeReader = TreeReader(storage, thread_scope(key), JournalCorrupt, key.name)
 
     def segment(self, reference: Reference) -> list[BatchLine]:
         """The batches of a segment, checked to cover exactly what the reference says."""
@@ -95,6 +134,9 @@ class JournalReader:
         """The events behind a seq (READ-1, READ-2)."""
         last_seq = head.state.last_seq
         events: list[RecordedEvent] = []
+        known: KnownBlobs | None = getattr(self._storage, "known_blobs", None)
+        if known is not None:
+            self.tree = _PageTree(self._storage, known, self.key)
         if seq < last_seq:
             for line in self.batches(head, seq + 1, seq + limit):
                 _, count, wanted = decode_wanted(bytes(line.body), line.first, seq + 1, seq + limit)

@@ -16,6 +16,7 @@ from statebook.contention import jittered_pause
 from statebook.errors import BackendUnavailable, OutcomeUnknown, StatebookError, StoreClosed, UnsupportedCapability
 from statebook.ids import new_nonce as fresh_nonce
 from statebook.model import check_page
+from statebook_backends.s3.blobs import BlobMemory
 from statebook_backends.s3.envelope import HeadHeader, StoredHead, Token, damaged, encode_head
 from statebook_backends.s3.heads import HeadMemory, read_head
 from statebook_backends.s3.names import BACKEND, Layout, is_blob_name
@@ -48,6 +49,7 @@ class _Opened:
         self.pid = os.getpid()
         self.engine = engine
         self.memory = HeadMemory()
+        self.blobs = BlobMemory()
 
 
 class ObjectAtomicJournalStorage(AtomicJournalStorage):
@@ -92,6 +94,11 @@ class ObjectAtomicJournalStorage(AtomicJournalStorage):
     @property
     def requests_at_once(self) -> int:
         return self._at_once
+
+    @property
+    def known_blobs(self) -> BlobMemory:
+        """What pages need not read again."""
+        return self._open().blobs
 
     # ------------------------------------------------------------------------------------------------------- reading
 
