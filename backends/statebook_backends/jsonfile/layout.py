@@ -108,7 +108,6 @@ def blob_file(name: str) -> str:
     return BLOB + name
 
 
-@lru_cache(maxsize=1_024)
 def stripe(namespace: str, scope: str) -> int:
     """Which of the lock files guards a scope."""
     return zlib.crc32(f"{namespace}/{scope}".encode()) % STRIPES
