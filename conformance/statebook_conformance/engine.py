@@ -47,6 +47,7 @@ class RuleResult(msgspec.Struct, frozen=True, kw_only=True):
         seconds: How long it took.
         histories: Checker and digest of each judged history.
         provisional: Whether it blocks no level.
+        effort: How many times the work of an ordinary run it did.
     """
 
     rule: str
@@ -61,6 +62,13 @@ class RuleResult(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     histories: tuple[tuple[str, str], ...] = ()
     provisional: bool = False
+    effort: int = 1
+
+    @property
+    def again(self) -> str:
+        """The options with which this run is repeated, such as `--rule APPEND-2 --seed 7`."""
+        effort = f" --effort {self.effort}" if self.effort > 1 else ""
+        return f"--rule {self.rule} --seed {self.seed}{effort}"
 
 
 class TargetUnavailable(Exception):
@@ -228,6 +236,7 @@ class Engine:
             seconds=0.0,
             histories=tuple(context.histories),
             provisional=rule.provisional,
+            effort=self._effort,
         )
 
     def _attempt(self, rule: Rule, body: Callable[[Context], None], context: Context) -> tuple[Status, str]:

@@ -113,7 +113,7 @@ def _annotation(kind: str, result: RuleResult) -> str:
     text = f"{result.title}\n{result.reason}"
     if result.hint:
         text += f"\nusual cause: {result.hint}"
-    text += f"\nrepeat with: --rule {result.rule} --seed {result.seed}"
+    text += f"\nrepeat with: {result.again}"
     return _command(kind, f"{result.status.name} {result.rule}{standing}", text)
 
 

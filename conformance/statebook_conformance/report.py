@@ -86,7 +86,7 @@ def failure_text(result: RuleResult) -> str:
     ]
     if result.hint:
         lines.append(f"    usual cause: {escape(result.hint)}")
-    lines.append(f"    repeat with: --rule {result.rule} --seed {result.seed}")
+    lines.append(f"    repeat with: {result.again}")
     return "\n".join(lines)
 
 

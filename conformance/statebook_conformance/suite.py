@@ -114,5 +114,5 @@ def explain(result: RuleResult) -> str:
     lines = [f"{result.status.name} {result.rule}: {result.title}", f"  {result.reason}"]
     if result.hint:
         lines.append(f"  usual cause: {result.hint}")
-    lines.append(f"  repeat with: --rule {result.rule} --seed {result.seed}")
+    lines.append(f"  repeat with: {result.again}")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import Result
@@ -30,6 +31,12 @@ STEPS = ("Install", "Certify", "Compare")
 
 
 # ---------------------------------------------------------------------------------------------- summary, annotations
+
+
+def test_what_a_failure_is_repeated_with_names_the_effort_where_it_was_more() -> None:
+    failed = result_of(RULES[1], Status.FAIL, "two winners")
+    assert failed.again == "--rule APPEND-2.second --seed 7"
+    assert msgspec.structs.replace(failed, effort=4).again == "--rule APPEND-2.second --seed 7 --effort 4"
 
 
 def test_a_failed_rule_is_an_error_and_a_provisional_or_waived_one_a_warning() -> None:
