@@ -20,7 +20,13 @@ __all__ = ["Suite"]
 def __getattr__(name: str) -> object:
     """Import the suite, and with it pytest, only when it is asked for: the command needs neither."""
     if name == "Suite":
-        from statebook_conformance.suite import Suite
-
+        try:
+            from statebook_conformance.suite import Suite
+        except ModuleNotFoundError as error:
+            if error.name != "pytest":
+                raise
+            raise ImportError(
+                "Suite runs under pytest, which is not installed; run: pip install 'statebook[conformance]'"
+            ) from error
         return Suite
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

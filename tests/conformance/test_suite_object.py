@@ -63,3 +63,12 @@ def test_a_provisional_failure_is_expected_and_any_other_one_fails() -> None:
     with pytest.raises(pytest.fail.Exception, match="why"):
         settle(result_of(made_rule("APPEND-9.now", 1), Status.FAIL, "why"))
     settle(result_of(provisional))
+
+
+def test_without_pytest_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import statebook_conformance
+
+    monkeypatch.delitem(sys.modules, "statebook_conformance.suite")
+    monkeypatch.setitem(sys.modules, "pytest", None)
+    with pytest.raises(ImportError, match=r"pip install 'statebook\[conformance\]'"):
+        _ = statebook_conformance.Suite
