@@ -29,7 +29,8 @@ code { font: 13px/1.4 ui-monospace, monospace; overflow-wrap: anywhere; }
 figure { margin: 6px 0 0; } svg { width: 100%; height: auto; display: block; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 th, td { padding: 5px 7px; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-.words { text-align: left; } th { color: var(--soft); font-weight: 500; }
+.words { text-align: left; }
+th { color: var(--soft); font-weight: 500; white-space: normal; vertical-align: bottom; }
 .grid { stroke: var(--line); } .axis, .whisker { stroke: var(--soft); } .whisker { stroke-width: 2; }
 .tick, .title { fill: var(--soft); font-size: 12px; } .title { font-size: 12.5px; }
 path { fill: none; stroke-width: 2; stroke-linejoin: round; }
