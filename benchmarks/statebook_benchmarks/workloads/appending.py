@@ -115,7 +115,7 @@ class StreamWorkload(Workload):
         except StatebookError:
             writer.unknown.extend(sent)
             raise
-        writer.acknowledged.extend(sent)
+        writer.note(sent)
         return Outcome.DONE
 
     def _recorder(self, writer: ThreadWriter, *, again: bool) -> BlockingInvocationRecorder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -75,6 +76,23 @@ class Workload(ABC):
         """Close what it opened."""
 
 
+class IdLog:
+    """Ids in their order, a few bytes each: what a long run notes must not pass for a leak of the store."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._lines = bytearray()
+
+    def extend(self, ids: Iterable[str]) -> None:
+        """Note ids; none has a line break."""
+        for each in ids:
+            self._lines += each.encode() + b"\n"
+
+    def all(self) -> list[str]:
+        """All of them."""
+        return self._lines.decode().splitlines()
+
+
 class ThreadWriter:
     """The writer of one thread: claims, appends, claims again after a failure, remembers what was acknowledged."""
 
@@ -83,7 +101,7 @@ class ThreadWriter:
         self.journal = ThreadJournal(store, thread_key(name))
         self.batches = Batches(name, events=parameters.batch_events, event_bytes=parameters.event_bytes)
         self._name = name
-        self.acknowledged: list[str] = []
+        self._acknowledged = IdLog()
         self.unknown: list[str] = []
 
     def claim(self, writer_id: str = "bench") -> None:
@@ -145,9 +163,18 @@ class ThreadWriter:
             raise
         self.acknowledge(batch)
 
+    @property
+    def acknowledged(self) -> list[str]:
+        """The ids of the events that are in the journal, in the order of their commits."""
+        return self._acknowledged.all()
+
+    def note(self, event_ids: Iterable[str]) -> None:
+        """Remember that events are in the journal."""
+        self._acknowledged.extend(event_ids)
+
     def acknowledge(self, batch: Batch) -> None:
         """Remember that a batch is in the journal."""
-        self.acknowledged.extend(event.event_id for event in batch.events)
+        self.note(event.event_id for event in batch.events)
 
     def failed(self, batch: Batch, error: StatebookError) -> None:
         """Remember that a batch may be in the journal, where its outcome stayed unknown."""

@@ -139,5 +139,6 @@ def test_calls_and_bytes_of_an_append_to_a_file_are_flat(tmp_path: Path) -> None
                 calls[length] = calls_of(on_disk.append)
                 written[length] = bytes_of(on_disk.append, BYTES_STRETCH)
     assert within(calls, 1.10), calls
-    # The tail, the receipts and the mean of the index, which is a saw-tooth of at most 64 references a level.
-    assert within(written, 1.10), written
+    # The tail, the receipts and the mean of the index, a saw-tooth of at most 64 references a level: some 2 KB for each
+    # level, beside 31 KB of the rest. A slope of 0.02 on logarithmic scales.
+    assert within(written, 1.15), written
