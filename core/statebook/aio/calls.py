@@ -22,7 +22,7 @@ class _Mailbox:
     take the interpreter's lock from each other.
     """
 
-    __slots__ = ("_answers", "_loop", "_waking")
+    __slots__ = ("__weakref__", "_answers", "_loop", "_waking")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = ref(loop)  # its box must not keep a loop alive
@@ -59,15 +59,21 @@ class _Mailbox:
                 waiter.set_exception(error)
 
 
-_MAILBOXES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox]] = WeakKeyDictionary()
-"""The mailbox of each event loop: what asyncio would keep in the loop."""
+_MAILBOXES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Mailbox]]] = WeakKeyDictionary()
+"""The mailbox of each event loop: what asyncio would keep in the loop.
+
+It lives as long as somebody waits: what is under way holds it. Held from here, answers that a loop has not taken before
+it ended would keep that loop for ever.
+"""
 
 
 def _mailbox() -> _Mailbox:
     loop = asyncio.get_running_loop()
-    box = _MAILBOXES.get(loop)
+    known = _MAILBOXES.get(loop)
+    box = None if known is None else known()
     if box is None:
-        box = _MAILBOXES[loop] = _Mailbox(loop)
+        box = _Mailbox(loop)
+        _MAILBOXES[loop] = ref(box)
     return box
 
 

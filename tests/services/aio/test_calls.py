@@ -122,6 +122,24 @@ def test_a_loop_that_is_over_is_not_kept() -> None:
     assert loop() is None
 
 
+def test_a_loop_that_ends_before_it_has_its_answers_is_not_kept() -> None:
+    async def gives_up(future: Future[int]) -> weakref.ref[asyncio.AbstractEventLoop]:
+        waiter = asyncio.ensure_future(outcome_of(future, None, OutcomeUnknown))
+        await asyncio.sleep(0)
+        waiter.cancel()
+        in_a_thread(lambda: future.set_result(1))
+        return weakref.ref(asyncio.get_running_loop())
+
+    loops = []
+    for _ in range(20):
+        loop = asyncio.new_event_loop()
+        loops.append(loop.run_until_complete(gives_up(running())))
+        loop.close()
+        del loop
+    gc.collect()
+    assert [kept for kept in loops if kept() is not None] == []
+
+
 def test_a_stream_of_answers_leaves_the_loop_to_others() -> None:
     async def main() -> tuple[int, int]:
         beats = 0
