@@ -127,15 +127,16 @@ def test_a_loop_that_ends_before_it_has_its_answers_is_not_kept() -> None:
         waiter = asyncio.ensure_future(outcome_of(future, None, OutcomeUnknown))
         await asyncio.sleep(0)
         waiter.cancel()
-        in_a_thread(lambda: future.set_result(1))
         return weakref.ref(asyncio.get_running_loop())
 
-    loops = []
-    for _ in range(20):
-        loop = asyncio.new_event_loop()
-        loops.append(loop.run_until_complete(gives_up(running())))
+    def answered_late() -> weakref.ref[asyncio.AbstractEventLoop]:
+        loop, future = asyncio.new_event_loop(), running()
+        kept = loop.run_until_complete(gives_up(future))
+        future.set_result(1)  # it has stopped, and is not closed yet
         loop.close()
-        del loop
+        return kept
+
+    loops = [answered_late() for _ in range(20)]
     gc.collect()
     assert [kept for kept in loops if kept() is not None] == []
 
