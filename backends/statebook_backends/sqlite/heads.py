@@ -51,12 +51,15 @@ class Sealing(Protocol):
 
     def copy(self) -> Sealing:
         """A hash that has seen the same."""
+        ...
 
     def update(self, data: bytes, /) -> None:
         """Show it more."""
+        ...
 
     def hexdigest(self) -> str:
         """The digest of all that it has seen."""
+        ...
 
 
 class KnownHead:
