@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
@@ -48,7 +47,6 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _encode = msgspec.json.Encoder().encode
 _decode_meta = msgspec.json.Decoder(Meta).decode
 _decode_ids = msgspec.json.Decoder(tuple[str, ...]).decode
-_sha256 = hashlib.sha256
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
@@ -280,7 +278,7 @@ def add_events(
         first = meta.first_seq
         if first != last + 1 and not (last == seq and first <= seq + 1):
             raise damaged(head, "a batch is missing", last + 1, f"a batch that starts at {last + 1}", str(first))
-        found = _sha256(body).hexdigest()
+        found = digest(body)
         if found != meta.digest:
             raise damaged(head, "the body does not match its digest", first, meta.digest, found)
         batch_id, count, wanted = decode_wanted(body, first, seq + 1, seq + limit)

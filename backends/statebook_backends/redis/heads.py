@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final
 
 import msgspec
 
+from statebook.codec import digest
 from statebook.errors import JournalCorrupt, UnsupportedFormat
 from statebook.keys import ThreadKey
 from statebook.model import FORMAT_VERSION
@@ -34,7 +34,6 @@ _NAMES: Final = (*FIXED, *MOVING)
 _FIELDS: Final = frozenset({*_NAMES, b"seal"})
 
 _encode = msgspec.json.Encoder().encode
-_sha256 = hashlib.sha256
 
 
 def ids_of(key: ThreadKey) -> bytes:
@@ -69,7 +68,7 @@ def pack_moving(head: HeadState) -> bytes:
 
 def seal_of(keys: ThreadKeys, fixed: bytes, moving: bytes) -> bytes:
     """The seal of a head: a digest over the key's name and all fields, in hex."""
-    return _sha256(keys.head + fixed + moving).hexdigest().encode("ascii")
+    return digest(keys.head + fixed + moving).encode("ascii")
 
 
 def known_of(keys: ThreadKeys, head: HeadState) -> KnownHead:
