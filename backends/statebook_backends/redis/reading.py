@@ -269,13 +269,11 @@ def _glance(
 ) -> tuple[KnownHead, Iterable[RawBatch]] | None:
     """Read a few large batches and their head by plain commands: a script copies what it gives several times.
 
-    Where there are more, the first ones are given, as long as they are large.
-
     The commands are not of one moment. Batches never change; what was read before and after them says the same of
     incarnation and `first_seq`, so that they were not replaced or trimmed in between (READ-2).
 
     Returns:
-        None where the batches are many and small, or head and batches were not read so that they belong together.
+        None where the batches are too many, or head and batches were not read so that they belong together.
     """
     names = (b"journal_id", b"state", b"first_seq")
     start, end = b"(%d-0" % last, b"(%d-0" % high
@@ -291,17 +289,14 @@ def _glance(
         return None
     before, within, behind, after = replies
     fields = fields_of(before)
-    if not isinstance(within, list) or not isinstance(behind, list):
+    if not isinstance(within, list) or not isinstance(behind, list) or len(within) == _GLANCE_BATCHES:
         return None
     if not fields or after != [fields.get(name) for name in names]:
         return None
     known = head_from(keys, key, fields, client.backend)
     if known is None:
         return None
-    more = len(within) == _GLANCE_BATCHES
-    batches = list(ranged(known.head, within if more else [*within, *behind]))
-    if more and sum([len(body) for _, _, body in batches]) < _LARGE_BYTES:
-        return None
+    batches = list(ranged(known.head, [*within, *behind]))
     if batches and _seq_of(batches[-1][0]) > known.head.last_seq:
         return None  # one was appended meanwhile
     return known, batches
