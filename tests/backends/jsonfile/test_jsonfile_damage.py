@@ -163,3 +163,14 @@ def test_a_directory_in_the_place_of_a_head_is_damage(
     with pytest.raises(JournalCorrupt):
         store.commit(scope, None, b"")
     assert (scope_path / "head.json").is_dir()
+
+
+def test_a_record_that_is_not_known_to_be_sealed_is_hashed_whole(
+    store: JsonFileAtomicJournalStorage, scope: str, scope_path: Path
+) -> None:
+    record = bytes(sealed("journal-head", b"one\ntwo\n" * 40))
+    store.commit(scope, None, record)
+    assert b'"kind":"file-head"' in (scope_path / "head.json").read_bytes().partition(b"\n")[0]
+    found = store.read_head(scope)
+    assert found is not None
+    assert found.data == record
