@@ -19,7 +19,7 @@ from statebook.errors import BackendUnavailable, InvalidConfiguration, MissingDr
 from statebook_conformance.context import Context, Inconclusive, NotClaimed, RuleFailure, Unavailable
 from statebook_conformance.control import ServerControl
 from statebook_conformance.processes import ChildError
-from statebook_conformance.rule import Rule
+from statebook_conformance.rule import Rule, repeating
 from statebook_conformance.statuses import Status
 from statebook_conformance.target import Target
 from statebook_conformance.together import HungError, run_together
@@ -67,8 +67,7 @@ class RuleResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def again(self) -> str:
         """The options with which this run is repeated, such as `--rule APPEND-2 --seed 7`."""
-        effort = f" --effort {self.effort}" if self.effort > 1 else ""
-        return f"--rule {self.rule} --seed {self.seed}{effort}"
+        return repeating(self.rule, self.seed, self.effort)
 
 
 class TargetUnavailable(Exception):

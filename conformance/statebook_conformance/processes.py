@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from statebook_conformance.spawning import FreshProcess, start_process, wait_until_stopped
+from statebook_conformance.target import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,7 @@ class Child:
             params: Its parameters.
             command: Run this instead, as a fresh interpreter: a tracer and the worker's own words, for example.
         """
-        known = target if "://" in target.partition("?")[0] else None  # what a function opens is its own affair
+        known = target if is_url(target) else None  # what a function opens is its own affair
         self._process = start_process(known, namespace) if command is None else FreshProcess(command)
         self.pid = self._process.pid
         self._worker = worker

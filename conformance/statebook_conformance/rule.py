@@ -99,6 +99,12 @@ class Rule:
         return f"<Rule {self.id}>"
 
 
+def repeating(rule_id: str, seed: int, effort: int) -> str:
+    """The options with which a rule's run is repeated, such as `--rule APPEND-2 --seed 7`."""
+    more = f" --effort {effort}" if effort != 1 else ""
+    return f"--rule {rule_id} --seed {seed}{more}"
+
+
 def rule(
     rule_id: str,
     /,

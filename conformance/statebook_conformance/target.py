@@ -18,6 +18,11 @@ from statebook.plugins import Requirement, load_backend
 from statebook.state import AgentStateStore
 
 
+def is_url(target: str) -> bool:
+    """Tell whether a target's text is a store URL, and not `module:function`, whose arguments may be URLs too."""
+    return "://" in target.partition("?")[0]
+
+
 class TargetBackend(Protocol):
     """What a target's function returns; `statebook.plugins.Backend` is one."""
 
@@ -76,7 +81,7 @@ class Target:
         self.text = text
         self._function: Callable[..., TargetBackend] | None = None
         self._arguments: dict[str, str] = {}
-        if "://" in text.partition("?")[0]:
+        if is_url(text):
             self._url = StoreUrl.parse(text)
             self.shown = self._url.redacted()
             return

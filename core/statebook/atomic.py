@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -43,6 +44,21 @@ COMMIT_CONFLICT = CommitConflict()
 """The one value of `CommitConflict`."""
 
 
+class KnownBlobs(Protocol):
+    """Blobs that a storage remembers, by the digests that were verified.
+
+    Pages do not ask the storage for the same blob again.
+    """
+
+    def get(self, sha256: str) -> bytes | None:
+        """The blob of a digest, or None."""
+        ...
+
+    def keep(self, sha256: str, blob: bytes) -> None:
+        """Remember a blob that was verified."""
+        ...
+
+
 class AtomicJournalStorage(ABC):
     """One head and immutable blobs a scope, with an atomic conditional replacement of the head.
 
@@ -72,6 +88,11 @@ class AtomicJournalStorage(ABC):
     def commits_at_once(self) -> int:
         """The same of commits alone: more where they wait for a disk, and reads for nothing."""
         return self.requests_at_once
+
+    @property
+    def known_blobs(self) -> KnownBlobs | None:
+        """The blobs that pages need not read again: for a storage to which each read is a request. None, as here."""
+        return None
 
     @abstractmethod
     def read_head(self, scope: str) -> HeadRecord | None:

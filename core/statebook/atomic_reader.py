@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby, takewhile
-from typing import Protocol
 
-from statebook.atomic import AtomicJournalStorage
+from statebook.atomic import AtomicJournalStorage, KnownBlobs
 from statebook.atomic_head import BatchLine, StoredHead, decode_lines, gap, tail_from
 from statebook.codec import decode_event_ids, decode_wanted
 from statebook.errors import JournalCorrupt
@@ -20,20 +19,6 @@ from statebook.window import Window
 def thread_scope(key: ThreadKey) -> str:
     """The scope of a thread's journal."""
     return f"t/{key.name}"
-
-
-class KnownBlobs(Protocol):
-    """Blobs that a storage remembers, by the digests that were verified.
-
-    A storage to which each read is a request may have them as `known_blobs`: pages do not ask it for the same blob
-    again then.
-    """
-
-    def get(self, sha256: str) -> bytes | None:
-        """The blob of a digest, or None."""
-
-    def keep(self, sha256: str, blob: bytes) -> None:
-        """Remember a blob that was verified."""
 
 
 class _PageTree(TreeReader):
@@ -134,7 +119,7 @@ class JournalReader:
         """The events behind a seq (READ-1, READ-2)."""
         last_seq = head.state.last_seq
         events: list[RecordedEvent] = []
-        known: KnownBlobs | None = getattr(self._storage, "known_blobs", None)
+        known = self._storage.known_blobs
         if known is not None:
             self.tree = _PageTree(self._storage, known, self.key)
         if seq < last_seq:

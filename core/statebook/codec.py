@@ -228,9 +228,7 @@ def chain_next(chain: str, body_digest: str, first_seq: int, last_seq: int, epoc
     Returns:
         The chain digest, in hex.
     """
-    hashed = _fresh_sha256()
-    hashed.update(f"{chain}:{body_digest}:{first_seq}:{last_seq}:{epoch}".encode())
-    return hashed.hexdigest()
+    return digest(f"{chain}:{body_digest}:{first_seq}:{last_seq}:{epoch}".encode())
 
 
 def decode_events(body: bytes, first_seq: int) -> tuple[str, list[RecordedEvent]]:

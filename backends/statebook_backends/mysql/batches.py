@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
@@ -47,8 +46,6 @@ _SET_BODY: Final = "UPDATE ~batch SET body = ? WHERE jid = ? AND last_seq = ?"
 
 _BatchRow: TypeAlias = "tuple[int, int, bytes, int, str, str, bytes]"
 _PageRow: TypeAlias = "tuple[str, bytes]"
-
-_sha256 = hashlib.sha256
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
@@ -255,7 +252,7 @@ def events_of(known: KnownHead, rows: Iterable[Row], seq: int, limit: int) -> li
         first, batch_last, stored_digest, batch_chain, batch_id = _page_row(known, meta, last + 1)
         if first != last + 1 and not (last == seq and first <= seq + 1):
             raise damaged(head.key, "a batch is missing", last + 1, f"a batch that starts at {last + 1}", str(first))
-        found = _sha256(body).hexdigest()
+        found = digest(body)
         if found != stored_digest:
             raise damaged(head.key, "the body does not match its digest", first, str(stored_digest), found)
         there, count, wanted = decode_wanted(body, first, seq + 1, seq + limit)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import msgspec
 
+from statebook.codec import digest
 from statebook.errors import JournalCorrupt, UnsupportedFormat
 from statebook.keys import ThreadKey
 from statebook.model import FORMAT_VERSION
@@ -62,7 +62,6 @@ _HeadRow: TypeAlias = tuple[
 ]
 
 _encode = msgspec.json.Encoder().encode
-_sha256 = hashlib.sha256
 
 
 class KnownHead:
@@ -148,12 +147,8 @@ class Numbers:
 
 def seal_head(fixed: bytes, head: HeadState) -> str:
     """The seal of a head: a digest over all of its row's other columns."""
-    return _sha256(
-        fixed
-        + f"{head.generation} {head.nonce} {head.last_seq} {head.checkpoint_seq} {head.chain}".encode(
-            "ascii", "replace"
-        )
-    ).hexdigest()
+    changing = f"{head.generation} {head.nonce} {head.last_seq} {head.checkpoint_seq} {head.chain}"
+    return digest(fixed + changing.encode("ascii", "replace"))
 
 
 def _fixed(namespace: bytes, jid: int, head: HeadState) -> bytes:

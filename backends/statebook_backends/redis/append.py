@@ -9,7 +9,7 @@ import msgspec
 
 from statebook.errors import JournalCorrupt, OutcomeUnknown, StatebookError
 from statebook.model import AppendOutcome, Receipt, WriterClaim
-from statebook.plan import Commit, Done, fenced, plan_append, receipt_of, touched
+from statebook.plan import Commit, Done, admits, extended, fenced, plan_append, receipt_of, touched
 from statebook.records import FrozenBatch, HeadState, JournalState
 from statebook_backends.redis.batches import pack_meta
 from statebook_backends.redis.errors import NotSent, ReplyLost, unavailable, unknown
@@ -231,14 +231,11 @@ class Appender:
 
     def _plan_on(self, known: KnownHead, before: HeadState, expected: bytes, request: Request) -> Planned | None:
         batch, window = request.batch, known.window
-        if window is None or window.find(batch.batch_id) is not None or window.overlap(batch.event_ids) is not None:
+        if window is None or not window.is_new(batch.batch_id, batch.event_ids):
             return None
-        decision = plan_append(
-            before, request.claim, batch, request.base_seq, placed=None, overlap=None, nonce=self._new_nonce()
-        )
-        if type(decision) is not Commit:
+        if not admits(before, request.claim, request.base_seq):
             return None
-        return self._planned(known, before, decision.state, batch, expected)
+        return self._planned(known, before, extended(before, batch, self._new_nonce()), batch, expected)
 
     def _planned(
         self, known: KnownHead, before: HeadState, head: HeadState, batch: FrozenBatch, expected: bytes

@@ -29,6 +29,7 @@ import msgspec
 
 from statebook.errors import InvalidConfiguration
 from statebook.options import StoreUrl
+from statebook_conformance.target import is_url
 
 if TYPE_CHECKING:
     from statebook_conformance.checkers.history import JsonValue
@@ -187,7 +188,7 @@ def moved(target: str, directory: str) -> str | None:
     Returns:
         The target text; None where the target names no path of this machine.
     """
-    if "://" in target.partition("?")[0]:
+    if is_url(target):
         url = StoreUrl.parse(target)
         if url.hosts:
             return None

@@ -19,7 +19,7 @@ from statebook_conformance.checkers.history import History, HistoryError, load
 from statebook_conformance.checkers.registry import judge
 from statebook_conformance.reports.parts import Parts, RuleRow
 from statebook_conformance.reports.timeline import first_fact, timeline
-from statebook_conformance.rule import LEVELS
+from statebook_conformance.rule import LEVELS, repeating
 from statebook_conformance.statuses import Status, worst
 
 _KIND: Final = {
@@ -195,9 +195,8 @@ class _Book:
             facts.append(f"<p>Usual cause: {escape(known.hint)}.</p>")
         if failed:
             facts += [_history(path) for path in _kept(rule, self._histories)]
-            effort = f" --effort {self._parts.effort}" if self._parts.effort != 1 else ""
-            again = f"{shlex.quote(self._parts.target)} --rule {rule.id} --seed {self._parts.seed}{effort}"
-            words = f"statebook conformance {again}"
+            again = repeating(rule.id, self._parts.seed, self._parts.effort)
+            words = f"statebook conformance {shlex.quote(self._parts.target)} {again}"
             facts.append(f"<p>Run it again:</p><pre>{escape(words)}</pre>")
         facts.append(f"<p class=dim>{escape(_evidence(rule))}</p>")
         facts += [

@@ -67,8 +67,7 @@ it ended would keep that loop for ever.
 """
 
 
-def _mailbox() -> _Mailbox:
-    loop = asyncio.get_running_loop()
+def _mailbox(loop: asyncio.AbstractEventLoop) -> _Mailbox:
     known = _MAILBOXES.get(loop)
     box = None if known is None else known()
     if box is None:
@@ -93,8 +92,9 @@ async def outcome_of(future: Future[T], deadline_s: float | None, late: Callable
     Raises:
         StatebookError: What `late` makes, where the deadline passed first.
     """
-    box = _mailbox()
-    waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    loop = asyncio.get_running_loop()
+    box = _mailbox(loop)
+    waiter: asyncio.Future[T] = loop.create_future()
     future.add_done_callback(lambda answer: box.post(waiter, answer))
     if deadline_s is None:
         return await waiter
