@@ -17,6 +17,7 @@ from statebook_conformance.services.service import Service
 _ACCESS_KEY: Final = "statebook"
 _SECRET_KEY: Final = "statebook-test-secret"  # noqa: S105 - a server on loopback that lives for a test
 _GRPC: Final = 10_000
+_SOCKETS: Final = Path("/tmp")  # noqa: S108 - where SeaweedFS makes the sockets of its parts, whatever TMPDIR says
 
 
 class _S3Base(Service):
@@ -49,6 +50,7 @@ class SeaweedService(_S3Base):
     """SeaweedFS in one process: master, volume, filer and S3 gateway."""
 
     name: ClassVar[str] = "s3"
+    _socket_ports: tuple[int, ...] = ()
 
     @property
     def provider(self) -> str:
@@ -59,6 +61,13 @@ class SeaweedService(_S3Base):
         if not self.servers:
             self.servers.append(self._server())
         self.recover()
+
+    def stop(self) -> None:
+        """End the server, and remove the sockets that it makes in a folder of its own choice and leaves there."""
+        super().stop()
+        for port in self._socket_ports:
+            for socket in _SOCKETS.glob(f"seaweedfs-*-{port}.sock"):
+                socket.unlink(missing_ok=True)
 
     def recover(self) -> None:
         super().recover()
@@ -75,8 +84,11 @@ class SeaweedService(_S3Base):
         }
         config.write_text(json.dumps({"identities": [identity]}), encoding="utf-8")
         ports = {name: free_port(also_free=_GRPC) for name in ("master", "volume", "filer")}
+        grpc_ports = tuple([port + _GRPC for port in (self.port, *ports.values())])
+        self._socket_ports = (self.port, ports["filer"], *grpc_ports)
         command = [
-            *(str(_weed()), "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"),
+            *(str(_weed()), f"-logdir={directory}", "server", f"-dir={data}", "-filer", "-s3"),
+            *("-ip=127.0.0.1", "-ip.bind=127.0.0.1"),
             *(f"-{name}.port={port}" for name, port in ports.items()),
             *(f"-{name}.port.grpc={port + _GRPC}" for name, port in ports.items()),
             *(f"-s3.port={self.port}", f"-s3.port.grpc={self.port + _GRPC}", f"-s3.config={config}"),

@@ -4,4 +4,5 @@ import tempfile
 
 from statebook_conformance import Suite
 
-suite = Suite(f"shelf://{tempfile.mkdtemp(prefix='shelf-')}")
+_directory = tempfile.TemporaryDirectory(prefix="shelf-")
+suite = Suite(f"shelf://{_directory.name}")
