@@ -38,5 +38,5 @@ def print_peers(console: Console, result: PeersResult) -> None:
         console.print(table)
     for name, promises in dict.fromkeys((figure.name, figure.promises) for figure in result.figures):
         console.print(Text(f"{name}: {promises}"))
-    for name, module in result.missing:
-        console.print(Text(f'{name} was left out: no module {module!r}; run: pip install "statebook[bench-peers]"'))
+    for name, reason in result.missing:
+        console.print(Text(f'{name} was left out: {reason}; run: pip install --upgrade "statebook[bench-peers]"'))

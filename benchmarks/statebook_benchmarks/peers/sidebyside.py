@@ -65,7 +65,7 @@ class PeersResult(msgspec.Struct, frozen=True):
         environment: Where it ran.
         versions: The versions of the peers' packages.
         figures: The figures.
-        missing: Peers that are not installed, with the module that was missing.
+        missing: Peers that are not installed or cannot be opened, with the reason.
         format: The version of this layout.
         kind: `peers`.
     """
@@ -166,7 +166,10 @@ def _open(
         try:
             peer = made(directory)
         except ModuleNotFoundError as error:
-            missing[made.name] = error.name or "its package"
+            missing[made.name] = f"no module {error.name!r}"
+            continue
+        except Exception as error:  # noqa: BLE001 - the code of others: whatever keeps it from opening is its figure
+            missing[made.name] = f"it cannot be opened ({type(error).__name__}: {error})"
             continue
         stack.callback(peer.close)
         peers.append(peer)

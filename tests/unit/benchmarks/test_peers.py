@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from statebook_benchmarks.cli import group
+from statebook_benchmarks.peers import sidebyside
 from statebook_benchmarks.peers.others import PEERS
 from statebook_benchmarks.peers.sidebyside import CASES, PeersOrder, run_peers
 
@@ -45,3 +46,20 @@ def test_the_command_names_what_is_not_installed_and_how_to_install_it(tmp_path:
     installed = find_spec("eventsourcing") is not None and find_spec("langgraph") is not None
     assert ("statebook[bench-peers]" in done.output) != installed
     assert json.loads(file.read_bytes())["kind"] == "peers"
+
+
+def test_a_peer_that_is_there_and_does_not_open_is_named_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(PEERS[0]):  # type: ignore[misc, name-defined]
+        name = "Broken"
+        medium = "memory"
+
+        def __init__(self, directory: Path) -> None:
+            raise TypeError("its dependency is too old")
+
+    monkeypatch.setattr(sidebyside, "PEERS", (Broken,))
+    arguments = ["peers", "--medium", "memory", "--case", "append", "--rounds", "3", "--round-ms", "5"]
+    done = CliRunner().invoke(group, [*arguments, "--directory", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "Broken was left out: it cannot be opened (TypeError: its dependency is too old)" in done.output
