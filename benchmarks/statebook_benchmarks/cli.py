@@ -367,12 +367,20 @@ def advise(*, file: Path) -> None:
 @click.option("--price-hour", type=click.FloatRange(0), help="What the store costs an hour, in your currency.")
 @click.option("--price-million", type=click.FloatRange(0), help="What a million write requests cost.")
 def report(*, files: tuple[Path, ...], page: Path, price_hour: float | None, price_million: float | None) -> None:
-    """Write one self-contained page with the plots of the runs in FILES."""
+    """Write one self-contained page with the plots of the runs in FILES, and with what `figures` and `peers` found."""
+    from statebook_benchmarks.figures_table import FiguresResult
+    from statebook_benchmarks.peers.sidebyside import PeersResult
     from statebook_benchmarks.report import Prices, render
+    from statebook_benchmarks.results import ResultsError, RunResult, read_result
 
-    runs = tuple(load_run(file) for file in files)
+    kinds: dict[str, type[RunResult | FiguresResult | PeersResult]]
+    kinds = {"run": RunResult, "figures": FiguresResult, "peers": PeersResult}
+    try:
+        results = tuple([read_result(file, kinds) for file in files])
+    except ResultsError as error:
+        raise click.ClickException(str(error)) from error
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(render(runs, Prices(price_hour, price_million)), encoding="utf-8")
+    page.write_text(render(results, Prices(price_hour, price_million)), encoding="utf-8")
     click.echo(f"report: {page}")
 
 

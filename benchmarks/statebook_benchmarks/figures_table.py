@@ -14,6 +14,8 @@ from rich.text import Text
 
 from statebook_benchmarks.environment import Environment, environment, import_time_ms, load
 from statebook_benchmarks.figures import BackendFigures, Effort, Figure, measure_backend
+from statebook_benchmarks.goals import judge_figures
+from statebook_benchmarks.goals_table import print_goals
 from statebook_benchmarks.stats import Interval
 from statebook_benchmarks.validity import Finding
 
@@ -111,6 +113,7 @@ def print_figures(console: Console, result: FiguresResult) -> None:
     for figure in result.figures:
         table.add_row(*_row(figure))
     console.print(table)
+    print_goals(console, judge_figures(result.figures))
     for case in dict.fromkeys(figure.case for figure in result.figures):
         console.print(Text(f"{case.name}: {case.title}"))
     for url, durability in dict.fromkeys((figure.url, figure.durability) for figure in result.figures):

@@ -25,6 +25,8 @@ code { font: 13px/1.4 ui-monospace, monospace; overflow-wrap: anywhere; }
   align-items: start; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 14px 16px; min-width: 0;
   overflow-x: auto; }
+.stack { display: grid; grid-template-columns: minmax(0, 1fr); gap: 16px; margin-top: 14px; }
+.stack figure { max-width: 640px; }
 .wide { overflow-x: auto; margin-top: 14px; }
 figure { margin: 6px 0 0; } svg { width: 100%; height: auto; display: block; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }

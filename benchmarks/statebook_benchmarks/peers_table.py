@@ -8,6 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from statebook_benchmarks.figures_table import ratio_text
+from statebook_benchmarks.goals import judge_peers
+from statebook_benchmarks.goals_table import print_goals
 from statebook_benchmarks.peers import PeersResult
 
 
@@ -36,6 +38,7 @@ def print_peers(console: Console, result: PeersResult) -> None:
                     "" if figure.cpu_ratio is None else f"{figure.cpu_ratio.estimate:.2f}",
                 )
         console.print(table)
+    print_goals(console, judge_peers(result.figures))
     for name, promises in dict.fromkeys((figure.name, figure.promises) for figure in result.figures):
         console.print(Text(f"{name}: {promises}"))
     for name, reason in result.missing:

@@ -10,10 +10,13 @@ import msgspec
 
 from statebook_benchmarks.advise import swept
 from statebook_benchmarks.drift import drift
+from statebook_benchmarks.figures_table import FiguresResult
 from statebook_benchmarks.histogram import Histogram
 from statebook_benchmarks.page import card, document, table
+from statebook_benchmarks.peers.sidebyside import PeersResult
 from statebook_benchmarks.plots import Axis, Series, bars, plot, short
 from statebook_benchmarks.results import Point, RunResult, Trial
+from statebook_benchmarks.sections import figures_section, peers_section
 from statebook_benchmarks.stats import slope
 from statebook_benchmarks.usl import fit
 
@@ -30,17 +33,20 @@ class Prices(msgspec.Struct, frozen=True):
     million: float | None = None
 
 
-def render(runs: Sequence[RunResult], prices: Prices) -> str:
+def render(results: Sequence[RunResult | FiguresResult | PeersResult], prices: Prices) -> str:
     """Render the page.
 
     Args:
-        runs: The runs; each has its part, under its durability.
+        results: Runs, each of which has its part under its durability; figures beside the raw engine; peers.
         prices: For the cost of a million events.
 
     Returns:
         One self-contained HTML page.
     """
+    runs = [result for result in results if isinstance(result, RunResult)]
     parts = ["<h1>statebook benchmarks</h1>", _overview(runs)]
+    parts.extend(figures_section(result) for result in results if isinstance(result, FiguresResult))
+    parts.extend(peers_section(result) for result in results if isinstance(result, PeersResult))
     parts.extend(_part(run, prices) for run in runs)
     return document("statebook benchmarks", "".join(parts))
 

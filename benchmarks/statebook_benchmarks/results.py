@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -12,6 +13,8 @@ from statebook_benchmarks.counters import Usage
 from statebook_benchmarks.environment import Environment
 from statebook_benchmarks.histogram import Histogram, HistogramData
 from statebook_benchmarks.validity import Finding
+
+T = TypeVar("T")
 
 RESULTS_FORMAT: Final = 1
 """The version of the layout. A reader refuses others."""
@@ -323,16 +326,34 @@ def read_run(file: Path) -> RunResult:
     Raises:
         ResultsError: It is no run, or of another version.
     """
+    return read_result(file, {"run": RunResult})
+
+
+def read_result(file: Path, types: Mapping[str, type[T]]) -> T:
+    """Read results of one of some kinds.
+
+    Args:
+        file: What their `write` wrote.
+        types: What to make of each kind.
+
+    Returns:
+        The results.
+
+    Raises:
+        ResultsError: It holds none of these, or those of another version.
+    """
     try:
         data = file.read_bytes()
         kind = msgspec.json.decode(data, type=_Kind)
     except (OSError, msgspec.DecodeError) as error:
         raise ResultsError(f"{file} holds no benchmark results: {error}") from error
-    if kind.kind != "run" or kind.format != RESULTS_FORMAT:
+    if kind.kind not in types or kind.format != RESULTS_FORMAT:
+        wanted = " or ".join(repr(name) for name in types)
         raise ResultsError(
-            f"{file} holds {kind.kind!r} of format {kind.format}; this release reads 'run' of format {RESULTS_FORMAT}"
+            f"{file} holds {kind.kind!r} of format {kind.format}; what is read here is {wanted} of format "
+            f"{RESULTS_FORMAT}"
         )
     try:
-        return msgspec.json.decode(data, type=RunResult)
+        return msgspec.json.decode(data, type=types[kind.kind])
     except msgspec.DecodeError as error:
         raise ResultsError(f"{file} is damaged: {error}") from error
