@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import pluggy
 
@@ -24,6 +25,10 @@ from statebook.options import BackendOptions, StoreUrl
 from statebook.state import AgentStateStore
 
 Requirement: TypeAlias = Durability | Sharing | Feature
+
+_FOUND: Final[dict[tuple[str, tuple[str, ...]], EntryPoint]] = {}
+"""Plugins that were found, by scheme and search path. What was not found is looked for again."""
+_FOUND_MAX: Final = 64
 
 
 def installed_backends() -> tuple[str, ...]:
@@ -186,6 +191,18 @@ def load_backend(url: str | StoreUrl | BackendOptions) -> Backend:
 
 
 def _entry_point(scheme: str) -> EntryPoint:
+    """The plugin of a scheme, remembered: to look it up is to read a file of every package that is installed."""
+    place = (scheme, tuple(sys.path))
+    known = _FOUND.get(place)
+    if known is None:
+        known = _look_up(scheme)
+        if len(_FOUND) >= _FOUND_MAX:
+            _FOUND.clear()
+        _FOUND[place] = known
+    return known
+
+
+def _look_up(scheme: str) -> EntryPoint:
     found = tuple(entry_points(group=hookspecs.ENTRY_POINT_GROUP, name=scheme))
     if len({point.value for point in found}) > 1:
         raise InvalidConfiguration(

@@ -225,6 +225,25 @@ def test_one_package_that_is_seen_twice_is_one(monkeypatch: pytest.MonkeyPatch) 
     assert load_backend("memory://").scheme == "memory"
 
 
+def test_what_was_found_is_not_looked_up_again_and_what_was_not_found_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    found: list[EntryPoint] = []
+
+    def entry_points(*, group: str, name: str | None = None) -> EntryPoints:
+        asked.append(name or "all")
+        return EntryPoints(found).select(group=group)
+
+    monkeypatch.setattr(plugins, "entry_points", entry_points)
+    for _ in range(2):
+        with pytest.raises(UnknownBackend):
+            load_backend("acme-late://")
+    found.append(EntryPoint("acme-late", "statebook_backends.memory.plugin", "statebook.backends"))
+    asked.clear()
+    for _ in range(3):
+        assert load_backend("acme-late://").scheme == "acme-late"
+    assert asked == ["acme-late"]
+
+
 def test_a_strangers_package_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "acme_plugin.py").write_text(
         "from statebook import BackendOptions, hookimpl\n"
