@@ -157,6 +157,10 @@ def checked(parameters: Parameters) -> Parameters:
         raise InvalidConfiguration(
             f"there is no workload {parameters.workload!r}, or via is neither store nor lanes", option="workload"
         )
+    if parameters.via == "lanes" and parameters.workload != "append":
+        raise InvalidConfiguration(
+            f"via=lanes is for the workload append; {parameters.workload} goes its own way", option="via"
+        )
     return msgspec.structs.replace(parameters, threads=max(parameters.threads, parameters.lanes))
 
 

@@ -10,12 +10,21 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from statebook import AgentStateStore, Batch, Receipt, StateKey, ThreadJournalStore, WriterClaim, load_backend
+from statebook import (
+    AgentStateStore,
+    Batch,
+    InvalidConfiguration,
+    Receipt,
+    StateKey,
+    ThreadJournalStore,
+    WriterClaim,
+    load_backend,
+)
 from statebook_benchmarks.capacity import Objective
 from statebook_benchmarks.cli import WORKLOAD_NAMES, group, parse_sweep
 from statebook_benchmarks.counters import Counters, listener
 from statebook_benchmarks.results import Parameters
-from statebook_benchmarks.runner import RunOrder, combinations, run as run_order
+from statebook_benchmarks.runner import RunOrder, checked, combinations, run as run_order
 from statebook_benchmarks.summary import RunProgress
 from statebook_benchmarks.trial import TrialOrder, run_trial
 from statebook_benchmarks.workloads import WORKLOADS, Site
@@ -208,3 +217,9 @@ def test_a_file_that_holds_no_run_is_refused(tmp_path: Path) -> None:
 
 def test_nobody_listens_on_a_port_that_nobody_has() -> None:
     assert listener(1) is None
+
+
+@pytest.mark.parametrize("workload", ["turn", "stream", "cas_hot"])
+def test_commit_lanes_are_refused_where_they_would_change_nothing(workload: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="via=lanes is for the workload append"):
+        checked(Parameters(workload=workload, batch_events=1, event_bytes=600, via="lanes"))
