@@ -48,6 +48,17 @@ PROGRESS_S = 20
 # With `--jobs`, in this order: the last to start should be one that ends soon.
 LONGEST_FIRST = ("s3", "moto", "redis-cluster", "redis-sentinel", "mysql", "redis", "file", "sqlite", "memory")
 
+# What shows whether the oldest drivers do: core, and the tests of the calls to drivers on real servers. Left out are
+# those that wait for servers to fail over, to be killed and to come back.
+OLDEST_TESTS = (
+    "tests/unit/core",
+    *(f"tests/backends/redis/test_redis_{name}.py" for name in ("journal", "layout", "open", "options", "replies")),
+    *(f"tests/backends/mysql/test_mysql_{name}.py" for name in ("event_table", "faults", "opening", "packets", "tls")),
+    *(f"tests/backends/s3/test_s3_{name}.py" for name in ("blobs", "connections", "http", "listing", "probe")),
+    *(f"tests/backends/s3/test_s3_{name}.py" for name in ("settling", "sigv4", "tls")),
+)
+OLDEST_BACKENDS = ("memory", "sqlite", "redis", "mysql", "s3")
+
 # The example of a plugin by someone else, and the contract rule at which its broken variant must be refused.
 # The broken variant is a `module:function` target beside the tests of the example.
 TEMPLATE = ROOT / "examples" / "backend_template"
@@ -105,10 +116,26 @@ def conformance(session: nox.Session) -> None:
             session.log(f"[{position}/{len(backends)}] certifying {backend}")
             results.append(certify(session, backend, out / backend, passed_on))
 
-    print_certified(results)
-    failed = [result.backend for result in results if not result.passed]
-    if failed:
-        session.error(f"not certified: {', '.join(failed)}")
+    report_certified(session, results)
+
+
+@nox.session(venv_backend="uv", reuse_venv=False)
+def oldest(session: nox.Session) -> None:
+    """Test and certify at level 1 with the oldest packages that pyproject.toml allows; arguments go to pytest.
+
+    The environment is a fresh one: in one that is used again, a bound that went down would change nothing.
+    """
+    drivers = ("mysql", "redis", "s3")
+    lowest = ("--resolution", "lowest-direct")
+    install_project(session, "conformance", *drivers, groups=("test", "services"), options=lowest)
+    session.run("uv", "pip", "list", "--quiet", "--format", "freeze", "--exclude-editable", external=True)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        out = BUILD / "oldest"
+        # At the same time, since most of both is to wait for servers.
+        certifying = pool.submit(certify_side_by_side, session, OLDEST_BACKENDS, out, ["--level", "1"], 2)
+        session.run("pytest", "-q", *(session.posargs or OLDEST_TESTS), env=child_environment())
+        results = certifying.result()
+    report_certified(session, results)
 
 
 @nox.session
@@ -219,10 +246,12 @@ def packages() -> dict[str, str]:
     return dict(path.split("/") for path in listed)
 
 
-def install_project(session: nox.Session, *wanted_extras: str, groups: tuple[str, ...] = ()) -> None:
-    """Install the tree itself, editable, with extras and dependency groups."""
+def install_project(
+    session: nox.Session, *wanted_extras: str, groups: tuple[str, ...] = (), options: tuple[str, ...] = ()
+) -> None:
+    """Install the tree itself, editable, with extras and dependency groups; options go to the installer."""
     project = f".[{','.join(wanted_extras)}]" if wanted_extras else "."
-    session.install("-e", project, *(requirement for name in groups for requirement in group(name)))
+    session.install(*options, "-e", project, *(requirement for name in groups for requirement in group(name)))
 
 
 def child_environment() -> dict[str, str]:
@@ -308,8 +337,8 @@ def level_of(certificate: Path) -> str:
     return "none" if granted is None else str(granted)
 
 
-def print_certified(results: list[Certified]) -> None:
-    """Print the closing table."""
+def report_certified(session: nox.Session, results: list[Certified]) -> None:
+    """Print the closing table; fail where a backend has."""
     lines = [f"{'backend':<16} {'result':<8} {'level':<6} {'seconds':>8}  certificate"]
     for result in results:
         verdict = "passed" if result.passed else "FAILED"
@@ -317,6 +346,9 @@ def print_certified(results: list[Certified]) -> None:
         lines.append(f"{result.backend:<16} {verdict:<8} {result.level:<6} {result.seconds:>8.1f}  {path}")
     rule = "-" * max(map(len, lines))
     print("\n".join(("", lines[0], rule, *lines[1:], "")), flush=True)  # noqa: T201
+    failed = [result.backend for result in results if not result.passed]
+    if failed:
+        session.error(f"not certified: {', '.join(failed)}")
 
 
 def build_distribution(session: nox.Session, project: Path, dist: Path) -> Path:

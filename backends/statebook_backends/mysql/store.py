@@ -171,6 +171,7 @@ class _Connection(Connection):  # type: ignore[misc]
     if TYPE_CHECKING:
         _sock: socket.socket
         _next_seq_id: int
+        server_capabilities: int
         _read_timeout: float
         _write_timeout: float
 
@@ -179,6 +180,15 @@ class _Connection(Connection):  # type: ignore[misc]
         def _write_bytes(self, data: bytes) -> None: ...
 
         def _force_close(self) -> None: ...
+
+    def _get_server_information(self) -> None:
+        """Read the server's greeting; refuse a server without TLS where TLS is wanted.
+
+        Drivers before 1.2 would then go on without it, and send the password.
+        """
+        super()._get_server_information()  # pyright: ignore[reportAttributeAccessIssue] - the driver has no types
+        if self.ssl and not self.server_capabilities & CLIENT.SSL:
+            raise OperationalError(CR.CR_SSL_CONNECTION_ERROR, "the server does not talk TLS")
 
     def read_directly(self, poll: select.poll) -> None:
         """Read answers from the socket itself, once signed in: then nothing is on its way."""

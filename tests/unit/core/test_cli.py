@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
+from inspect import signature
+from typing import Any
 
 import click
 import pytest
@@ -25,7 +27,9 @@ THREAD = ("--user", "u", "--agent", "a", "--session", "s", "--thread", "t")
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(root, arguments)
+    # Click before 8.2 mixes both streams unless it is told not to; later ones know no such word.
+    apart: dict[str, Any] = {"mix_stderr": False} if "mix_stderr" in signature(CliRunner).parameters else {}
+    return CliRunner(**apart).invoke(root, arguments)
 
 
 def ok(*arguments: str) -> str:
