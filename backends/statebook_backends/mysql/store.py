@@ -184,7 +184,7 @@ class _Connection(Connection):  # type: ignore[misc]
     def _get_server_information(self) -> None:
         """Read the server's greeting; refuse a server without TLS where TLS is wanted.
 
-        Drivers before 1.2 would then go on without it, and send the password.
+        Drivers before 1.2 would then go on without it, and sign in.
         """
         super()._get_server_information()  # pyright: ignore[reportAttributeAccessIssue] - the driver has no types
         if self.ssl and not self.server_capabilities & CLIENT.SSL:
