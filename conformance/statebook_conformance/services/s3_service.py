@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sysconfig
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import ClassVar, Final
 from urllib.parse import quote
@@ -17,6 +18,8 @@ from statebook_conformance.services.service import Service
 _ACCESS_KEY: Final = "statebook"
 _SECRET_KEY: Final = "statebook-test-secret"  # noqa: S105 - a server on loopback that lives for a test
 _GRPC: Final = 10_000
+_PROBE: Final = bytes(100_000)
+"""So much does not lie beside an object's name: it is taken only once there is a place for data."""
 _SOCKETS: Final = Path("/tmp")  # noqa: S108 - where SeaweedFS makes the sockets of its parts, whatever TMPDIR says
 
 
@@ -133,23 +136,22 @@ class SeaweedService(_S3Base):
             aws_secret_access_key=_SECRET_KEY,
             config=Config(retries={"max_attempts": 1}, connect_timeout=5, read_timeout=20),
         )
+        there_already = (client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou)
         deadline = time.monotonic() + 60
-        while True:
-            try:
-                client.create_bucket(Bucket=self.bucket)
-                client.put_object(Bucket=self.bucket, Key="ready", Body=b"ready")
-                client.delete_object(Bucket=self.bucket, Key="ready")
-            except client.exceptions.BucketAlreadyExists:
-                return
-            except client.exceptions.BucketAlreadyOwnedByYou:
-                return
-            except (BotoCoreError, ClientError):
-                # A server that has ended says why.
-                if self.servers[0].pid and time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
-            else:
-                return
+        with closing(client):
+            while True:
+                try:
+                    with suppress(*there_already):
+                        client.create_bucket(Bucket=self.bucket)
+                    client.put_object(Bucket=self.bucket, Key="ready", Body=_PROBE)
+                    client.delete_object(Bucket=self.bucket, Key="ready")
+                except (BotoCoreError, ClientError):
+                    # A server that has ended says why.
+                    if self.servers[0].pid and time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.1)
+                else:
+                    return
 
 
 class MotoService(_S3Base):
