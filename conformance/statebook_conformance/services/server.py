@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 _PORTS: Final = range(20_000, 32_000)
@@ -34,8 +35,16 @@ class ServerFailed(Exception):
     """A server did not start, or did not answer in time; the end of its log is in the message."""
 
 
+_GIVEN: Final[set[int]] = set()
+"""The ports that this process has given out."""
+_GIVEN_MAX: Final = 4_000
+_given_lock: Final = Lock()
+
+
 def free_port(*, also_free: int = 0) -> int:
     """Find a port of 127.0.0.1 that nobody listens on, below the range from which outgoing connections are given.
+
+    None is given twice in one process: a server listens only some time after it was told its ports.
 
     Args:
         also_free: A distance at which a second port must be free too, such as the bus port of a cluster node.
@@ -47,8 +56,13 @@ def free_port(*, also_free: int = 0) -> int:
         ServerFailed: None was found.
     """
     for port in random.SystemRandom().sample(_PORTS, 500):
-        if _bindable(port) and (not also_free or _bindable(port + also_free)):
-            return port
+        wanted = {port, port + also_free}
+        with _given_lock:
+            if _GIVEN.isdisjoint(wanted) and all(map(_bindable, wanted)):
+                if len(_GIVEN) > _GIVEN_MAX:
+                    _GIVEN.clear()
+                _GIVEN.update(wanted)
+                return port
     raise ServerFailed("no free port was found on 127.0.0.1")
 
 

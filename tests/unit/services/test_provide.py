@@ -60,5 +60,10 @@ def test_a_binary_that_is_not_there_is_unavailable() -> None:
         find_binary("statebook-no-such-server", install="install it")
 
 
+def test_no_port_is_given_twice_before_its_server_listens() -> None:
+    given = [free_port(also_free=10_000) for _ in range(300)]
+    assert len({*given, *(port + 10_000 for port in given)}) == 600
+
+
 def test_free_ports_lie_below_the_range_of_outgoing_connections() -> None:
     assert all(20_000 <= free_port(also_free=10) < 32_000 for _ in range(20))
