@@ -24,7 +24,7 @@ from statebook_conformance.statuses import Status
 from statebook_conformance.target import Target
 from statebook_conformance.together import HungError, run_together
 
-ROUNDS_MAX: Final = 4
+ROUNDS_MAX: Final = 6
 """How many rounds, of doubling effort, a rule gets to reach its evidence floor."""
 
 RERUNS: Final = 2
