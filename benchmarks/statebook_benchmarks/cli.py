@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 from rich.console import Console
@@ -17,6 +17,8 @@ from statebook.ids import new_nonce
 
 if TYPE_CHECKING:
     from statebook_benchmarks.results import RunResult
+
+T = TypeVar("T")
 
 EXIT_INVALID: Final = 1
 """A trial lost or doubled something, or a store failed."""
@@ -371,28 +373,32 @@ def report(*, files: tuple[Path, ...], page: Path, price_hour: float | None, pri
     from statebook_benchmarks.figures_table import FiguresResult
     from statebook_benchmarks.peers.sidebyside import PeersResult
     from statebook_benchmarks.report import Prices, render
-    from statebook_benchmarks.results import ResultsError, RunResult, read_result
+    from statebook_benchmarks.results import RunResult
 
     kinds: dict[str, type[RunResult | FiguresResult | PeersResult]]
     kinds = {"run": RunResult, "figures": FiguresResult, "peers": PeersResult}
-    try:
-        results = tuple([read_result(file, kinds) for file in files])
-    except ResultsError as error:
-        raise click.ClickException(str(error)) from error
+    results = tuple([load_result(file, kinds) for file in files])
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(render(results, Prices(price_hour, price_million)), encoding="utf-8")
     click.echo(f"report: {page}")
 
 
 def load_run(file: Path) -> RunResult:
-    """Read a run.
+    """Read a run; raises as `load_result`."""
+    from statebook_benchmarks.results import RunResult
+
+    return load_result(file, {"run": RunResult})
+
+
+def load_result(file: Path, types: Mapping[str, type[T]]) -> T:
+    """Read results of one of some kinds.
 
     Raises:
-        ClickException: The file holds none.
+        ClickException: The file holds none of these.
     """
-    from statebook_benchmarks.results import ResultsError, read_run
+    from statebook_benchmarks.results import ResultsError, read_result
 
     try:
-        return read_run(file)
+        return read_result(file, types)
     except ResultsError as error:
         raise click.ClickException(str(error)) from error

@@ -99,6 +99,11 @@ class Figure(msgspec.Struct, frozen=True):
     cpu_microseconds: Interval
     cpu_ratio: Interval | None
 
+    @property
+    def promise(self) -> str:
+        """What an acknowledgement promises, without the setting: `none`, `process` or `host`."""
+        return self.durability.partition(" ")[0]
+
 
 class BackendFigures(msgspec.Struct, frozen=True):
     """All figures of one backend.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -18,6 +19,9 @@ from statebook_benchmarks.goals import judge_figures
 from statebook_benchmarks.goals_table import print_goals
 from statebook_benchmarks.stats import Interval
 from statebook_benchmarks.validity import Finding
+
+MEASURES: Final = ("µs/operation", "events/s", "raw µs", "ratio, 95 %", "CPU µs", "CPU ratio")
+"""The heads of what `measures_of` gives."""
 
 
 class FiguresResult(msgspec.Struct, frozen=True):
@@ -108,10 +112,10 @@ def print_figures(console: Console, result: FiguresResult) -> None:
     )
     for column in ("backend", "case"):
         table.add_column(column, no_wrap=True)
-    for column in ("µs/operation", "events/s", "raw µs", "ratio, 95 %", "CPU µs", "CPU ratio"):
+    for column in MEASURES:
         table.add_column(column, justify="right", no_wrap=True)
     for figure in result.figures:
-        table.add_row(*_row(figure))
+        table.add_row(figure.backend, figure.case.name, *measures_of(figure))
     console.print(table)
     print_goals(console, judge_figures(result.figures))
     for case in dict.fromkeys(figure.case for figure in result.figures):
@@ -132,11 +136,10 @@ def print_figures(console: Console, result: FiguresResult) -> None:
         console.print(Text("valid: every acknowledged event was read back, once and in order", style="green"))
 
 
-def _row(figure: Figure) -> tuple[str, ...]:
+def measures_of(figure: Figure) -> tuple[str, ...]:
+    """What was measured, as tables and pages show it, under `MEASURES`."""
     raw = "" if figure.floor_microseconds is None else f"{figure.floor_microseconds.estimate:,.1f}"
     return (
-        figure.backend,
-        figure.case.name,
         f"{figure.microseconds.estimate:,.1f}",
         f"{figure.events_per_second:,.0f}",
         raw,

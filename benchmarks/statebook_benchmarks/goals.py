@@ -38,7 +38,7 @@ class Judged(msgspec.Struct, frozen=True):
         aim: What would be better still, or an empty text.
         found: What was found, with its interval.
         verdict: Whether the goal is reached.
-        ratio: What was found, where the goal is a ratio to the raw engine, for plots.
+        ratio: What was found, where the goal is a ratio to what stands beside it in the run, for plots.
     """
 
     backend: str
@@ -155,12 +155,13 @@ def _judge_store(figures: dict[str, Figure]) -> Iterator[Judged]:
         figure = figures.get(goal.case)
         if figure is None or figure.backend.partition("+")[0] != goal.scheme:
             continue
-        if goal.durability is not None and not figure.durability.startswith(goal.durability):
+        if goal.durability not in (None, figure.promise):
             continue
         value = goal.read(figures, goal.case)
         if value is not None:
-            name = f"{figure.backend} ({figure.durability.partition(' ')[0]})"
-            yield _judged(name, goal.case, value, goal.least, goal.aim, goal.unit, below=goal.below)
+            name = f"{figure.backend} ({figure.promise})"
+            judged = _judged(name, goal.case, value, goal.least, goal.aim, goal.unit, below=goal.below)
+            yield msgspec.structs.replace(judged, ratio=value) if goal.read is _ratio else judged
 
 
 def judge_peers(figures: Sequence[PeerFigure]) -> tuple[Judged, ...]:
@@ -185,7 +186,6 @@ def _judged(
         aim="" if aim is None else _number(aim),
         found=f"{_number(value.estimate)} ({_number(value.low)} to {_number(value.high)})",
         verdict=Verdict.MET if good else Verdict.MISSED if bad else Verdict.UNDECIDED,
-        ratio=value if unit.startswith("of ") else None,
     )
 
 

@@ -15,6 +15,7 @@ from statebook_benchmarks.page import card, table
 from statebook_benchmarks.plots import bars
 
 _STYLES: Final = {Verdict.MET: "green", Verdict.MISSED: "red", Verdict.UNDECIDED: "yellow"}
+_HEAD: Final = ("backend", "what", "goal", "aim", "found, 95 %", "verdict")
 _NOTE: Final = "Met or missed where the whole interval of 95 % is; undecided where the goal lies within it."
 
 
@@ -28,23 +29,25 @@ def print_goals(console: Console, judged: Sequence[Judged]) -> None:
     if not judged:
         return
     grid = Table(title="against the project's goals", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("backend", "what", "goal", "aim", "found, 95 %", "verdict"):
+    for column in _HEAD:
         grid.add_column(column, overflow="fold")
     for row in judged:
-        grid.add_row(
-            row.backend, row.what, row.goal, row.aim, row.found, Text(row.verdict.value, style=_STYLES[row.verdict])
-        )
+        *cells, verdict = _cells(row)
+        grid.add_row(*cells, Text(verdict, style=_STYLES[row.verdict]))
     console.print(grid)
     console.print(Text(_NOTE))
 
 
 def goals_cards(judged: Sequence[Judged]) -> str:
     """The same as boxes of a page, with a plot of those goals that are ratios to the raw engine."""
-    rows = [(row.backend, row.what, row.goal, row.aim, row.found, row.verdict.value) for row in judged]
+    rows = [_cells(row) for row in judged]
     ratios = [
         (f"{row.backend} {row.what}", row.ratio.estimate, row.ratio.high) for row in judged if row.ratio is not None
     ]
-    head = ("backend", "what", "goal", "aim", "found, 95 %", "verdict")
-    return card("Against the project's goals", table(head, rows), _NOTE) + card(
+    return card("Against the project's goals", table(_HEAD, rows), _NOTE) + card(
         "Ratios that are goals", bars(ratios, "1 is as fast as what stands beside it; the line ends at 95 %")
     )
+
+
+def _cells(row: Judged) -> tuple[str, ...]:
+    return (row.backend, row.what, row.goal, row.aim, row.found, row.verdict.value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +13,20 @@ from statebook_benchmarks.figures_table import ratio_text
 from statebook_benchmarks.goals import judge_peers
 from statebook_benchmarks.goals_table import print_goals
 from statebook_benchmarks.peers import PeersResult
+from statebook_benchmarks.peers.sidebyside import PeerFigure
+
+MEASURES: Final = ("µs/event", "events/s", "statebook ×", "by CPU ×")
+"""The heads of what `measures_of` gives."""
+
+
+def measures_of(figure: PeerFigure) -> tuple[str, ...]:
+    """What was measured of a peer, as tables and pages show it, under `MEASURES`."""
+    return (
+        f"{figure.microseconds.estimate:,.1f}",
+        f"{1e6 / figure.microseconds.estimate:,.0f}",
+        "" if figure.ratio is None else ratio_text(figure.ratio),
+        "" if figure.cpu_ratio is None else f"{figure.cpu_ratio.estimate:.2f}",
+    )
 
 
 def print_peers(console: Console, result: PeersResult) -> None:
@@ -26,17 +42,11 @@ def print_peers(console: Console, result: PeersResult) -> None:
     for medium, case in dict.fromkeys((figure.medium, figure.case) for figure in result.figures):
         table = Table(title=f"{medium}: {case}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         table.add_column("store", no_wrap=True)
-        for column in ("µs/event", "events/s", "statebook ×", "by CPU ×"):
+        for column in MEASURES:
             table.add_column(column, justify="right", no_wrap=True)
         for figure in result.figures:
             if (figure.medium, figure.case) == (medium, case):
-                table.add_row(
-                    figure.name,
-                    f"{figure.microseconds.estimate:,.1f}",
-                    f"{1e6 / figure.microseconds.estimate:,.0f}",
-                    "" if figure.ratio is None else ratio_text(figure.ratio),
-                    "" if figure.cpu_ratio is None else f"{figure.cpu_ratio.estimate:.2f}",
-                )
+                table.add_row(figure.name, *measures_of(figure))
         console.print(table)
     print_goals(console, judge_peers(result.figures))
     for name, promises in dict.fromkeys((figure.name, figure.promises) for figure in result.figures):

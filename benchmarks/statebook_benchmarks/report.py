@@ -16,7 +16,7 @@ from statebook_benchmarks.page import card, document, table
 from statebook_benchmarks.peers.sidebyside import PeersResult
 from statebook_benchmarks.plots import Axis, Series, bars, plot, short
 from statebook_benchmarks.results import Point, RunResult, Trial
-from statebook_benchmarks.sections import figures_section, peers_section
+from statebook_benchmarks.sections import figures_section, peers_section, where
 from statebook_benchmarks.stats import slope
 from statebook_benchmarks.usl import fit
 
@@ -89,7 +89,6 @@ def _part(run: RunResult, prices: Prices) -> str:
     subject = run.subject
     workload = run.points[0].parameters.workload
     verdict = '<span class="good">valid</span>' if run.valid else '<span class="bad">INVALID</span>'
-    noisy = "" if run.environment.isolated else '<p class="warn">Other work ran on this machine.</p>'
     server = ", ".join(f"{name} {value}" for name, value in subject.server)
     alone = run.calibration
     generator = "" if alone is None else f"The generator alone: up to {alone.max_rate:,.0f} operations/s."
@@ -97,8 +96,7 @@ def _part(run: RunResult, prices: Prices) -> str:
         f"<h2>{escape(subject.backend)}: {escape(workload)}</h2>"
         f"<p>Durability {escape(subject.durability)} ({escape(subject.durability_setting)}), {verdict}</p>"
         f'<p class="soft">{escape(" · ".join(text for text in (subject.url, server) if text))}</p>'
-        f'<p class="soft">{escape(run.environment.line())}</p>{noisy}'
-        f"<p><code>{escape(run.command)}</code></p>"
+        f"{where(run.environment, run.command)}"
         f'<p class="soft">{generator}</p>'
     )
     return head + f'<div class="grid-of">{"".join(_cards(run, prices))}</div>' + _findings(run)

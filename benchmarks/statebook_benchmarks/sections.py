@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
+from statebook_benchmarks import peers_table
 from statebook_benchmarks.environment import Environment
-from statebook_benchmarks.figures_table import FiguresResult, ratio_text
+from statebook_benchmarks.figures_table import MEASURES, FiguresResult, measures_of
 from statebook_benchmarks.goals import judge_figures, judge_peers
 from statebook_benchmarks.goals_table import goals_cards
 from statebook_benchmarks.page import card, table
@@ -22,23 +23,11 @@ def figures_section(result: FiguresResult) -> str:
         HTML.
     """
     verdict = '<span class="bad">INVALID</span>' if result.findings else '<span class="good">valid</span>'
-    rows = [
-        (
-            figure.backend,
-            figure.durability.partition(" ")[0],
-            figure.case.name,
-            f"{figure.microseconds.estimate:,.1f}",
-            f"{figure.events_per_second:,.0f}",
-            "" if figure.floor_microseconds is None else f"{figure.floor_microseconds.estimate:,.1f}",
-            "" if figure.ratio is None else ratio_text(figure.ratio),
-            "" if figure.cpu_ratio is None else f"{figure.cpu_ratio.estimate:.2f}",
-        )
-        for figure in result.figures
-    ]
-    head = ("backend", "durability", "case", "µs/operation", "events/s", "raw µs", "ratio, 95 %", "CPU ratio")
+    rows = [(figure.backend, figure.promise, figure.case.name, *measures_of(figure)) for figure in result.figures]
+    head = ("backend", "durability", "case", *MEASURES)
     titles = "; ".join(dict.fromkeys(f"{figure.case.name}: {figure.case.title}" for figure in result.figures))
     cards = card("Figures", table(head, rows), titles) + goals_cards(judge_figures(result.figures))
-    return f"<h2>Beside the raw engine, {verdict}</h2>{_where(result.environment, result.command)}{_stack(cards)}"
+    return f"<h2>Beside the raw engine, {verdict}</h2>{where(result.environment, result.command)}{_stack(cards)}"
 
 
 def peers_section(result: PeersResult) -> str:
@@ -50,18 +39,8 @@ def peers_section(result: PeersResult) -> str:
     Returns:
         HTML.
     """
-    rows = [
-        (
-            figure.medium,
-            figure.case,
-            figure.name,
-            f"{figure.microseconds.estimate:,.1f}",
-            "" if figure.ratio is None else ratio_text(figure.ratio),
-            "" if figure.cpu_ratio is None else f"{figure.cpu_ratio.estimate:.2f}",
-        )
-        for figure in result.figures
-    ]
-    head = ("medium", "case", "store", "µs/event", "statebook is so many times as fast", "by CPU")
+    rows = [(figure.medium, figure.case, figure.name, *peers_table.measures_of(figure)) for figure in result.figures]
+    head = ("medium", "case", "store", *peers_table.MEASURES)
     versions = ", ".join(f"{name} {version}" for name, version in result.versions)
     promises = "".join(
         f"<p><strong>{escape(name)}</strong>: {escape(text)}</p>"
@@ -75,10 +54,11 @@ def peers_section(result: PeersResult) -> str:
         + goals_cards(judge_peers(result.figures))
         + card("What each promises", promises)
     )
-    return f"<h2>Beside what people use today</h2>{_where(result.environment, result.command)}{left_out}{_stack(cards)}"
+    return f"<h2>Beside what people use today</h2>{where(result.environment, result.command)}{left_out}{_stack(cards)}"
 
 
-def _where(environment: Environment, command: str) -> str:
+def where(environment: Environment, command: str) -> str:
+    """Where results come from, whether anything else ran there, and the command that repeats them."""
     noisy = "" if environment.isolated else '<p class="warn">Other work ran on this machine.</p>'
     return f'<p class="soft">{escape(environment.line())}</p>{noisy}<p><code>{escape(command)}</code></p>'
 

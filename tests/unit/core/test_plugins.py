@@ -234,6 +234,7 @@ def test_what_was_found_is_not_looked_up_again_and_what_was_not_found_is(monkeyp
         return EntryPoints(found).select(group=group)
 
     monkeypatch.setattr(plugins, "entry_points", entry_points)
+    monkeypatch.setattr(plugins, "_FOUND", {})
     for _ in range(2):
         with pytest.raises(UnknownBackend):
             load_backend("acme-late://")
